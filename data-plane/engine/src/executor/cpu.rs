@@ -1,0 +1,1 @@
+//! The executor that runs the model on this machine's CPUs.

@@ -1,0 +1,44 @@
+//! The pages of one sequence, in order of position.
+
+use std::sync::Arc;
+
+use super::BlockId;
+
+/// Block ids by block index. A clone is a reference: a plan carries the table of each row at the price of a
+/// counter, and the table is copied only if it grows while such a clone is alive.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct BlockTable {
+    blocks: Arc<Vec<BlockId>>,
+}
+
+impl BlockTable {
+    /// A table that holds these blocks.
+    pub fn new(blocks: Vec<BlockId>) -> Self {
+        Self {
+            blocks: Arc::new(blocks),
+        }
+    }
+
+    /// The block ids, one for each started block of positions.
+    pub fn blocks(&self) -> &[BlockId] {
+        &self.blocks
+    }
+
+    /// Number of blocks held.
+    pub fn len(&self) -> usize {
+        self.blocks.len()
+    }
+
+    /// True if no block is held.
+    pub fn is_empty(&self) -> bool {
+        self.blocks.is_empty()
+    }
+
+    pub(super) fn push(&mut self, block: BlockId) {
+        Arc::make_mut(&mut self.blocks).push(block);
+    }
+
+    pub(super) fn replace(&mut self, index: usize, block: BlockId) {
+        Arc::make_mut(&mut self.blocks)[index] = block;
+    }
+}
