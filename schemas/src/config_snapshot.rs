@@ -1,0 +1,12 @@
+//! Everything a node needs to decide without asking: whole, immutable, revisioned.
+//!
+//! The control plane publishes each [`ResourceType`] whole; a node applies it whole or keeps its last good one.
+
+mod resources;
+mod snapshot;
+
+pub use resources::{
+    Alias, AliasTarget, BudgetState, Deployment, Key, Limits, PinnedVersion, QuotaLease, Replica, Scope, Slo, Tenant,
+    TenantState, VerificationKey,
+};
+pub use snapshot::{ConfigSnapshot, ResourceError, ResourceType, Resources, Revision, digest};

@@ -1,0 +1,36 @@
+//! gRPC stubs (feature `rpc`) and what both ends of an internal call must do alike: the shared secret
+//! ([`auth`]) and a node's side of the config stream ([`config_client`]).
+
+pub mod auth;
+pub mod config_client;
+mod snapshot_file;
+
+/// Control plane to nodes: `weir.config.v1`.
+#[allow(missing_docs, unreachable_pub, clippy::all, clippy::allow_attributes, reason = "generated")]
+pub mod config {
+    tonic::include_proto!("weir.config.v1");
+}
+
+/// Data plane to ledger: `weir.ledger.v1`.
+#[allow(missing_docs, unreachable_pub, clippy::all, clippy::allow_attributes, reason = "generated")]
+pub mod ledger {
+    tonic::include_proto!("weir.ledger.v1");
+}
+
+/// Gateway to worker: `weir.worker.v1`.
+#[allow(missing_docs, unreachable_pub, clippy::all, clippy::allow_attributes, reason = "generated")]
+pub mod worker {
+    tonic::include_proto!("weir.worker.v1");
+}
+
+impl From<crate::config_snapshot::Revision> for config::Revision {
+    fn from(revision: crate::config_snapshot::Revision) -> Self {
+        Self { epoch: revision.epoch, position: revision.position }
+    }
+}
+
+impl From<config::Revision> for crate::config_snapshot::Revision {
+    fn from(revision: config::Revision) -> Self {
+        Self { epoch: revision.epoch, position: revision.position }
+    }
+}
