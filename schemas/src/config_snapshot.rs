@@ -6,7 +6,7 @@ mod resources;
 mod snapshot;
 
 pub use resources::{
-    Alias, AliasTarget, BudgetState, Deployment, Key, Limits, PinnedVersion, QuotaLease, Replica, Scope, Slo, Tenant,
-    TenantState, VerificationKey,
+    Alias, AliasTarget, BudgetState, Deployment, Key, Limits, PinnedVersion, QuotaLease, Replica, Scope, Slo,
+    Tenant, TenantState, VerificationKey,
 };
 pub use snapshot::{ConfigSnapshot, ResourceError, ResourceType, Resources, Revision, digest};

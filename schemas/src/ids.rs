@@ -191,7 +191,12 @@ mod tests {
     fn refuses_other_kinds_and_malformed_suffixes() {
         let key = KeyId::from_u128(7).to_string();
         assert_eq!(key.parse::<TenantId>(), Err(IdError::Prefix { expected: "ten" }));
-        for bad in ["key_", "key_8zzzzzzzzzzzzzzzzzzzzzzzzz", "key_0000000000000000000000000I", "key_é0000000000000000000000000"] {
+        for bad in [
+            "key_",
+            "key_8zzzzzzzzzzzzzzzzzzzzzzzzz",
+            "key_0000000000000000000000000I",
+            "key_é0000000000000000000000000",
+        ] {
             assert_eq!(bad.parse::<KeyId>(), Err(IdError::Suffix { prefix: "key" }), "{bad}");
         }
     }

@@ -55,7 +55,11 @@ impl Sketch {
     }
 }
 
-#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "clamped to 0..=MAX_BUCKET first")]
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "clamped to 0..=MAX_BUCKET first"
+)]
 fn bucket(value_us: u64) -> u16 {
     if value_us <= 1 {
         return 0;

@@ -26,7 +26,11 @@ fn updating() -> bool {
 }
 
 /// The sample of `name` parses, survives a round trip, and satisfies `schema` where one is given.
-fn check_sample<T: Serialize + DeserializeOwned + PartialEq + std::fmt::Debug>(name: &str, fresh: &T, schema: Option<&Value>) {
+fn check_sample<T: Serialize + DeserializeOwned + PartialEq + std::fmt::Debug>(
+    name: &str,
+    fresh: &T,
+    schema: Option<&Value>,
+) {
     let file = path("samples", name);
     if updating() && !file.exists() {
         std::fs::write(&file, pretty(fresh)).unwrap();
@@ -36,7 +40,11 @@ fn check_sample<T: Serialize + DeserializeOwned + PartialEq + std::fmt::Debug>(n
     assert_eq!(serde_json::from_str::<T>(&pretty(&parsed)).unwrap(), parsed);
     if let Some(schema) = schema {
         for json in [serde_json::from_str(&text).unwrap(), serde_json::to_value(fresh).unwrap()] {
-            let problems: Vec<String> = jsonschema::validator_for(schema).unwrap().iter_errors(&json).map(|e| e.to_string()).collect();
+            let problems: Vec<String> = jsonschema::validator_for(schema)
+                .unwrap()
+                .iter_errors(&json)
+                .map(|e| e.to_string())
+                .collect();
             assert_eq!(problems, Vec::<String>::new(), "{name}");
         }
     }
@@ -85,14 +93,24 @@ fn charge_record() {
         ttft_us: Some(9_300),
         decode_us: 6_900,
         inter_token,
-        slo: SloOutcome { ttft_target_ms: 200, itl_target_ms: 100, ttft_met: Some(true), itl_met: Some(true) },
+        slo: SloOutcome {
+            ttft_target_ms: 200,
+            itl_target_ms: 100,
+            ttft_met: Some(true),
+            itl_met: Some(true),
+        },
         replicas: vec![WorkerId::from_u128(4)],
         preemptions: 0,
         config_revision: Revision { epoch: 1, position: 17 },
         sequence: 1,
         recovered: false,
     };
-    let fresh = ChargeRecord::new(RequestId::from_u128(5).to_string(), GatewayId::from_u128(6).to_string(), at(1), data);
+    let fresh = ChargeRecord::new(
+        RequestId::from_u128(5).to_string(),
+        GatewayId::from_u128(6).to_string(),
+        at(1),
+        data,
+    );
     let schema = check_schema::<ChargeRecord>("weir.request.finished.v1.json");
     check_sample("weir.request.finished.v1.json", &fresh, Some(&schema));
 }
@@ -122,7 +140,12 @@ fn execution_record() {
         sequence: 1,
         recovered: false,
     };
-    let fresh = ExecutionRecord::new(format!("{}.1", RequestId::from_u128(5)), WorkerId::from_u128(4).to_string(), at(1), data);
+    let fresh = ExecutionRecord::new(
+        format!("{}.1", RequestId::from_u128(5)),
+        WorkerId::from_u128(4).to_string(),
+        at(1),
+        data,
+    );
     let schema = check_schema::<ExecutionRecord>("weir.execution.finished.v1.json");
     check_sample("weir.execution.finished.v1.json", &fresh, Some(&schema));
 }
@@ -137,7 +160,12 @@ fn rejection_record() {
         count: 12,
         sequence: 2,
     };
-    let fresh = RejectionRecord::new(format!("{}.2", GatewayId::from_u128(6)), GatewayId::from_u128(6).to_string(), at(60), data);
+    let fresh = RejectionRecord::new(
+        format!("{}.2", GatewayId::from_u128(6)),
+        GatewayId::from_u128(6).to_string(),
+        at(60),
+        data,
+    );
     let schema = check_schema::<RejectionRecord>("weir.requests.rejected.v1.json");
     check_sample("weir.requests.rejected.v1.json", &fresh, Some(&schema));
 }
@@ -145,16 +173,58 @@ fn rejection_record() {
 #[test]
 fn config_snapshot() {
     let (tenant, version) = (TenantId::from_u128(1), VersionId::from_u128(3));
-    let limits = Limits { tokens_per_minute: Some(100_000), concurrent_sequences: Some(16), ..Limits::default() };
+    let limits =
+        Limits { tokens_per_minute: Some(100_000), concurrent_sequences: Some(16), ..Limits::default() };
     let resources = Resources {
         tenants: vec![config::Tenant { id: tenant, state: config::TenantState::Active, weight: 1, limits }],
-        keys: vec![config::Key { id: KeyId::from_u128(2), tenant, scopes: vec![Scope::Inference, Scope::UsageRead], limits: Limits::default(), expires_at: at(86_400) }],
-        verification_keys: vec![config::VerificationKey { kid: SigningKeyId::from_u128(9), x: "11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwIaaPcHURo".into(), issuer: "weir".into(), audience: "weir".into() }],
-        aliases: vec![config::Alias { id: AliasId::from_u128(10), name: "smollm2-135m-instruct".into(), targets: vec![config::AliasTarget { version, weight: 1 }], created_at: at(-100) }],
-        versions: vec![config::PinnedVersion { id: version, model: "SmolLM2-135M-Instruct".into(), weights_uri: "file:///models/a.gguf".into(), digest: "sha256:00".into(), dtype: "Q4_1".into(), parameter_count: 134_515_008, context_limit: 8_192, tokenizer_digest: "sha256:11".into() }],
-        deployments: vec![config::Deployment { id: DeploymentId::from_u128(11), version, pool: "default".into(), replicas: 1, slo: config::Slo::default() }],
-        replicas: vec![config::Replica { worker: WorkerId::from_u128(4), instance: InstanceId::from_u128(8), address: "http://127.0.0.1:7000".into(), pool: "default".into() }],
-        leases: vec![config::QuotaLease { tenant, gateway: GatewayId::from_u128(6), epoch: 1, share: limits }],
+        keys: vec![config::Key {
+            id: KeyId::from_u128(2),
+            tenant,
+            scopes: vec![Scope::Inference, Scope::UsageRead],
+            limits: Limits::default(),
+            expires_at: at(86_400),
+        }],
+        verification_keys: vec![config::VerificationKey {
+            kid: SigningKeyId::from_u128(9),
+            x: "11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwIaaPcHURo".into(),
+            issuer: "weir".into(),
+            audience: "weir".into(),
+        }],
+        aliases: vec![config::Alias {
+            id: AliasId::from_u128(10),
+            name: "smollm2-135m-instruct".into(),
+            targets: vec![config::AliasTarget { version, weight: 1 }],
+            created_at: at(-100),
+        }],
+        versions: vec![config::PinnedVersion {
+            id: version,
+            model: "SmolLM2-135M-Instruct".into(),
+            weights_uri: "file:///models/a.gguf".into(),
+            digest: "sha256:00".into(),
+            dtype: "Q4_1".into(),
+            parameter_count: 134_515_008,
+            context_limit: 8_192,
+            tokenizer_digest: "sha256:11".into(),
+        }],
+        deployments: vec![config::Deployment {
+            id: DeploymentId::from_u128(11),
+            version,
+            pool: "default".into(),
+            replicas: 1,
+            slo: config::Slo::default(),
+        }],
+        replicas: vec![config::Replica {
+            worker: WorkerId::from_u128(4),
+            instance: InstanceId::from_u128(8),
+            address: "http://127.0.0.1:7000".into(),
+            pool: "default".into(),
+        }],
+        leases: vec![config::QuotaLease {
+            tenant,
+            gateway: GatewayId::from_u128(6),
+            epoch: 1,
+            share: limits,
+        }],
         budgets: vec![config::BudgetState { tenant, exhausted: false }],
     };
     let fresh = ConfigSnapshot { revision: Revision { epoch: 1, position: 17 }, resources };

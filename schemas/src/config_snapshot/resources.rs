@@ -3,7 +3,9 @@
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 
-use crate::ids::{AliasId, DeploymentId, GatewayId, InstanceId, KeyId, SigningKeyId, TenantId, VersionId, WorkerId};
+use crate::ids::{
+    AliasId, DeploymentId, GatewayId, InstanceId, KeyId, SigningKeyId, TenantId, VersionId, WorkerId,
+};
 
 /// What a key may be used for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]

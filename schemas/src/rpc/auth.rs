@@ -30,7 +30,9 @@ pub enum SecretError {
         source: std::io::Error,
     },
     /// Too short, too long, or not printable ASCII.
-    #[error("the internal secret must be {MIN_SECRET_CHARS} to {MAX_SECRET_CHARS} printable ASCII characters")]
+    #[error(
+        "the internal secret must be {MIN_SECRET_CHARS} to {MAX_SECRET_CHARS} printable ASCII characters"
+    )]
     Unusable,
 }
 

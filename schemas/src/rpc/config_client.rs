@@ -13,7 +13,9 @@ use tonic::transport::{Channel, Endpoint};
 use super::auth::InternalSecret;
 use super::config::config_client::ConfigClient as Stub;
 use super::config::node_message::Kind;
-use super::config::{Applied, ConfigUpdate, HeldResources, Hello, NodeKind, NodeMessage, Refused, ResourceSet};
+use super::config::{
+    Applied, ConfigUpdate, HeldResources, Hello, NodeKind, NodeMessage, Refused, ResourceSet,
+};
 use super::snapshot_file;
 use crate::config_snapshot::{ConfigSnapshot, ResourceError, ResourceType, Resources, digest};
 

@@ -27,7 +27,8 @@ pub(super) fn load(path: &Path) -> io::Result<Option<ConfigSnapshot>> {
     if length > MAX_SNAPSHOT_BYTES {
         return Err(damaged("larger than any snapshot"));
     }
-    let stored: Stored = serde_json::from_slice(&std::fs::read(path)?).map_err(|error| damaged(&error.to_string()))?;
+    let stored: Stored =
+        serde_json::from_slice(&std::fs::read(path)?).map_err(|error| damaged(&error.to_string()))?;
     if stored.snapshot.digest() != stored.digest {
         return Err(damaged("the digest does not match"));
     }

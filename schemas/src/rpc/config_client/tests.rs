@@ -49,15 +49,28 @@ fn a_refused_type_does_not_hold_back_another_and_both_survive_a_restart() {
     assert!(matches!(&replies[..], [Kind::Applied(applied)] if applied.resource_type == "keys"));
 
     let replies = first.apply(update(6, vec![set("tenants", "[{]"), set("keys", &keys_json(2))]));
-    assert!(matches!(&replies[..], [Kind::Refused(refused), Kind::Applied(_)] if refused.reason.contains("cannot be parsed")));
+    assert!(
+        matches!(&replies[..], [Kind::Refused(refused), Kind::Applied(_)] if refused.reason.contains("cannot be parsed"))
+    );
     let snapshot = first.snapshots().borrow().clone();
     assert_eq!((snapshot.revision.position, snapshot.resources.keys.len()), (6, 2));
 
     let restarted = client(path.clone(), allow.clone());
     assert_eq!(*restarted.snapshots().borrow(), snapshot);
 
-    std::fs::write(&path, std::fs::read_to_string(&path).unwrap().replace("\"position\":6", "\"position\":7").replace("key_0", "key_1")).unwrap();
-    assert_eq!(client(path, allow).snapshots().borrow().revision, Revision::default(), "a damaged file is passed over");
+    std::fs::write(
+        &path,
+        std::fs::read_to_string(&path)
+            .unwrap()
+            .replace("\"position\":6", "\"position\":7")
+            .replace("key_0", "key_1"),
+    )
+    .unwrap();
+    assert_eq!(
+        client(path, allow).snapshots().borrow().revision,
+        Revision::default(),
+        "a damaged file is passed over"
+    );
 }
 
 #[test]
@@ -75,7 +88,10 @@ fn the_nodes_own_check_and_the_digest_are_heeded() {
         (set("no_such_type", "[]"), "unknown resource type"),
     ] {
         let replies = node.apply(update(1, vec![bad]));
-        assert!(matches!(&replies[..], [Kind::Refused(refused)] if refused.reason.contains(reason)), "{reason}");
+        assert!(
+            matches!(&replies[..], [Kind::Refused(refused)] if refused.reason.contains(reason)),
+            "{reason}"
+        );
     }
     assert!(node.snapshots().borrow().resources.keys.is_empty());
 }
