@@ -1,0 +1,45 @@
+# Every recipe that CI runs stands here, so that local and CI cannot differ. All of them share the release
+# profile; nothing is compiled twice.
+
+CARGO ?= cargo
+TARGET_DIR := $(or $(CARGO_TARGET_DIR),target)
+WEIR := $(TARGET_DIR)/release/weir
+
+.PHONY: help up down test check bench bench-engine openapi models install build
+
+help: ## What there is
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | sort
+
+up: install models build ## Start everything, print a first answer and how to go on (DETACH=1: return once it serves)
+	@$(WEIR) up $(if $(filter-out 0,$(DETACH)),--detach)
+
+down: ## Stop what `make up DETACH=1` started, and wait for it
+	@if [ -x $(WEIR) ]; then $(WEIR) down; else echo "weir: not built, so nothing runs"; fi
+
+test: install models ## All tests
+	$(CARGO) test --release --workspace
+
+check: ## Formatting, lints, tidiness, licences
+	$(CARGO) fmt --all --check
+	$(CARGO) clippy --release --workspace --all-targets -- -D warnings
+	$(CARGO) test --release -p weir-tests --test tidy
+	@if $(CARGO) deny --version >/dev/null 2>&1; then $(CARGO) deny check; \
+	else echo "check: cargo-deny is not installed; licences and advisories were not checked"; fi
+
+bench: install models build ## Load test through the gateway
+	$(CARGO) run --release -p weir-tests --bin bench
+
+bench-engine: install models ## Aggregate decode beside llama.cpp's, same machine and file
+	tests/bench/engine.sh
+
+openapi: build ## Write openapi.yaml from what the control plane serves
+	@$(WEIR) openapi > openapi.yaml.new && mv openapi.yaml.new openapi.yaml
+
+models: ## Fetch the pinned model files (checked by SHA-256)
+	@deploy/setup/fetch-models.sh all
+
+install: ## Packages that are missing (root or sudo; does nothing when all are here)
+	@deploy/setup/install.sh
+
+build:
+	$(CARGO) build --release --workspace --bin weir
