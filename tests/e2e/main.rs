@@ -1,0 +1,1 @@
+//! The whole system on real parts: one file a behaviour.
