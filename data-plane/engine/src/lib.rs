@@ -21,7 +21,7 @@ pub mod step;
 
 pub use crate::engine::{AddError, EngineConfig, EngineCounters, EngineError, EngineLoad, StepReport};
 pub use crate::executor::{Capacity, Executor, ExecutorError, Ticket};
-pub use crate::sampling::SamplingParams;
+pub use crate::sampling::{Sampler, SamplingParams};
 pub use crate::sequence::{
     Class, Commit, FinishReason, SequenceEvent, SequenceId, SequenceRequest, SequenceUsage, TenantIndex,
     TokenId, Verdict,

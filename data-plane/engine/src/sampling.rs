@@ -1,6 +1,18 @@
 //! How the next token is chosen from logits.
+//!
+//! A pure function of (logits, parameters, absolute position): temperature, then top-k, then top-p, then min-p,
+//! then the Gumbel-max trick over what is left. The noise of a token is a hash of (seed, position, token), so a
+//! request's tokens depend on nothing else in the batch, and a draft model that shares the seed draws the same
+//! noise. Nothing here sorts a whole vocabulary: per-chunk maxima tell which few chunks can matter.
 
-/// What a request asks of the sampler. Plain data, checked by the engine.
+mod candidates;
+mod noise;
+
+use crate::sequence::TokenId;
+use candidates::Candidates;
+use noise::RowNoise;
+
+/// What a request asks of the sampler. Plain data, checked by [`SamplingParams::validate`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SamplingParams {
     /// Divides the logits; 0 means greedy: the highest logit, the lowest id on a tie.
@@ -14,3 +26,67 @@ pub struct SamplingParams {
     /// Noise is a pure function of this and the token's absolute position.
     pub seed: u64,
 }
+
+/// Below this the division would lose the logits' order to overflow; taken as greedy.
+const TEMPERATURE_MIN: f32 = 1e-5;
+/// Above this every distribution over a vocabulary is uniform to within noise.
+const TEMPERATURE_MAX: f32 = 100.0;
+
+impl SamplingParams {
+    /// The highest logit, always.
+    pub const GREEDY: Self = Self { temperature: 0.0, top_p: 1.0, top_k: 0, min_p: 0.0, seed: 0 };
+
+    /// True if no noise is used.
+    pub fn is_greedy(&self) -> bool {
+        self.temperature < TEMPERATURE_MIN
+    }
+
+    /// # Errors
+    /// The name of the first parameter that is out of range or not a number.
+    pub fn validate(&self) -> Result<(), &'static str> {
+        if !(0.0..=TEMPERATURE_MAX).contains(&self.temperature) {
+            return Err("temperature");
+        }
+        if !(self.top_p > 0.0 && self.top_p <= 1.0) {
+            return Err("top_p");
+        }
+        if !(0.0..=1.0).contains(&self.min_p) {
+            return Err("min_p");
+        }
+        Ok(())
+    }
+}
+
+/// Chooses tokens. Holds scratch memory only: one for each thread, reused over rows and steps.
+#[derive(Debug, Default)]
+pub struct Sampler {
+    candidates: Candidates,
+}
+
+impl Sampler {
+    /// Chooses the token at absolute `position` from `logits` (`[vocab_size]`). `None` if no logit is a number
+    /// above negative infinity; logits that are not a number are never chosen.
+    ///
+    /// Cost: one pass for greedy; two to four cheap passes over the vocabulary otherwise.
+    pub fn sample(&mut self, logits: &[f32], params: &SamplingParams, position: u32) -> Option<TokenId> {
+        let max = self.candidates.scan(logits);
+        if max == f32::NEG_INFINITY {
+            return None;
+        }
+        if params.is_greedy() || max == f32::INFINITY {
+            return logits.iter().position(|&logit| logit == max).and_then(|id| TokenId::try_from(id).ok());
+        }
+        let noise = RowNoise::new(params.seed, position);
+        let inverse_temperature = params.temperature.recip();
+        let min_score = if params.min_p > 0.0 { params.min_p.ln() } else { f32::NEG_INFINITY };
+        if params.top_k == 0 && params.top_p >= 1.0 {
+            self.candidates.gumbel_max_of_all(logits, inverse_temperature, min_score, noise)
+        } else {
+            self.candidates.filter(logits, inverse_temperature, params.top_k, params.top_p);
+            self.candidates.gumbel_max_of_filtered(min_score, noise)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -87,29 +87,14 @@ impl EngineConfig {
             if (min..=max).contains(&actual) {
                 Ok(())
             } else {
-                Err(ConfigError::OutOfRange {
-                    dial,
-                    actual,
-                    min,
-                    max,
-                })
+                Err(ConfigError::OutOfRange { dial, actual, min, max })
             }
         };
         let chunk_tokens = u64::from(self.chunk_tokens);
-        in_range(
-            "num_pages",
-            u64::from(capacity.num_pages),
-            1,
-            u64::from(u32::MAX - 1),
-        )?;
+        in_range("num_pages", u64::from(capacity.num_pages), 1, u64::from(u32::MAX - 1))?;
         in_range("block_tokens", u64::from(capacity.block_tokens), 1, 1 << 16)?;
         in_range("seats", u64::from(self.seats), 1, u64::from(capacity.max_seats))?;
-        in_range(
-            "chunk_tokens",
-            chunk_tokens,
-            1,
-            u64::from(capacity.max_step_tokens),
-        )?;
+        in_range("chunk_tokens", chunk_tokens, 1, u64::from(capacity.max_step_tokens))?;
         if !self.chunk_tokens.is_multiple_of(capacity.block_tokens) {
             return Err(ConfigError::UnalignedChunk {
                 chunk_tokens: self.chunk_tokens,
@@ -118,25 +103,10 @@ impl EngineConfig {
         }
         let step_tokens_min = u64::from(self.seats) + chunk_tokens;
         let step_tokens_max = u64::from(capacity.max_step_tokens);
-        in_range(
-            "step_tokens_max",
-            u64::from(self.step_tokens_max),
-            step_tokens_min,
-            step_tokens_max,
-        )?;
+        in_range("step_tokens_max", u64::from(self.step_tokens_max), step_tokens_min, step_tokens_max)?;
         let beside = u64::from(self.prefill_tokens_beside_decode_max);
-        in_range(
-            "prefill_tokens_beside_decode_max",
-            beside,
-            chunk_tokens,
-            u64::from(u32::MAX),
-        )?;
-        in_range(
-            "batch_floor_permille",
-            u64::from(self.batch_floor_permille),
-            0,
-            900,
-        )
+        in_range("prefill_tokens_beside_decode_max", beside, chunk_tokens, u64::from(u32::MAX))?;
+        in_range("batch_floor_permille", u64::from(self.batch_floor_permille), 0, 900)
     }
 }
 
@@ -169,40 +139,13 @@ mod tests {
         };
         assert_eq!(bad_dial(EngineConfig { seats: 0, ..good }), "seats");
         assert_eq!(bad_dial(EngineConfig { seats: 33, ..good }), "seats");
+        assert_eq!(bad_dial(EngineConfig { chunk_tokens: 40, ..good }), "unaligned");
+        assert_eq!(bad_dial(EngineConfig { step_tokens_max: 95, ..good }), "step_tokens_max");
+        assert_eq!(bad_dial(EngineConfig { step_tokens_max: 257, ..good }), "step_tokens_max");
         assert_eq!(
-            bad_dial(EngineConfig {
-                chunk_tokens: 40,
-                ..good
-            }),
-            "unaligned"
-        );
-        assert_eq!(
-            bad_dial(EngineConfig {
-                step_tokens_max: 95,
-                ..good
-            }),
-            "step_tokens_max"
-        );
-        assert_eq!(
-            bad_dial(EngineConfig {
-                step_tokens_max: 257,
-                ..good
-            }),
-            "step_tokens_max"
-        );
-        assert_eq!(
-            bad_dial(EngineConfig {
-                prefill_tokens_beside_decode_max: 63,
-                ..good
-            }),
+            bad_dial(EngineConfig { prefill_tokens_beside_decode_max: 63, ..good }),
             "prefill_tokens_beside_decode_max"
         );
-        assert_eq!(
-            bad_dial(EngineConfig {
-                batch_floor_permille: 901,
-                ..good
-            }),
-            "batch_floor_permille"
-        );
+        assert_eq!(bad_dial(EngineConfig { batch_floor_permille: 901, ..good }), "batch_floor_permille");
     }
 }

@@ -14,9 +14,7 @@ pub struct BlockTable {
 impl BlockTable {
     /// A table that holds these blocks.
     pub fn new(blocks: Vec<BlockId>) -> Self {
-        Self {
-            blocks: Arc::new(blocks),
-        }
+        Self { blocks: Arc::new(blocks) }
     }
 
     /// The block ids, one for each started block of positions.

@@ -1,0 +1,56 @@
+//! Finds computed blocks by what they hold.
+//!
+//! A block's key is SHA-256 over its parent's key and its token ids, and the chain starts from the request's
+//! salt. So a key stands for the whole prefix, equal keys mean equal prefixes under one salt, and nobody can
+//! construct a collision with another tenant's prompt.
+
+use std::collections::HashMap;
+
+use sha2::{Digest, Sha256};
+
+use super::BlockId;
+use crate::sequence::TokenId;
+
+/// Key of one full block and all before it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct BlockHash(pub [u8; 32]);
+
+/// Extends a chain by one full block. The chain's root is the cache salt.
+pub fn hash_block(parent: &BlockHash, tokens: &[TokenId]) -> BlockHash {
+    let mut hasher = Sha256::new();
+    hasher.update(parent.0);
+    for token in tokens {
+        hasher.update(token.to_le_bytes());
+    }
+    BlockHash(hasher.finalize().into())
+}
+
+#[derive(Debug, Default)]
+pub(super) struct PrefixIndex {
+    blocks: HashMap<BlockHash, BlockId>,
+}
+
+impl PrefixIndex {
+    pub(super) fn get(&self, hash: &BlockHash) -> Option<BlockId> {
+        self.blocks.get(hash).copied()
+    }
+
+    /// False, and nothing changes, if the key is present.
+    pub(super) fn insert(&mut self, hash: BlockHash, block: BlockId) -> bool {
+        match self.blocks.entry(hash) {
+            std::collections::hash_map::Entry::Occupied(_) => false,
+            std::collections::hash_map::Entry::Vacant(entry) => {
+                entry.insert(block);
+                true
+            }
+        }
+    }
+
+    pub(super) fn remove(&mut self, hash: &BlockHash) {
+        self.blocks.remove(hash);
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.blocks.len()
+    }
+}
