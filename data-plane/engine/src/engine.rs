@@ -7,7 +7,7 @@ pub use config::{ConfigError, EngineConfig};
 pub use counters::{EngineCounters, EngineLoad};
 
 use crate::executor::ExecutorError;
-use crate::sequence::SequenceEvent;
+use crate::sequence::{SequenceEvent, SequenceId};
 
 /// Why a request was not taken. Nothing of it remains.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -78,6 +78,9 @@ pub enum EngineError {
 pub struct StepReport {
     /// What happened to sequences since the last report, in order.
     pub events: Vec<SequenceEvent>,
+    /// New tokens computed in this step, for each row of its plan, in the plan's order: how far a prompt got, when
+    /// a sequence first ran, and whom the step's time is attributed to.
+    pub computed: Vec<(SequenceId, u32)>,
     /// Rows of the step; zero if there was nothing to compute.
     pub num_rows: u32,
     /// Rows that produced a token after their prompt was complete.
