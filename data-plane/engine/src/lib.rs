@@ -4,22 +4,31 @@
 //! model's forward pass. It never touches a socket, a clock, an async runtime, a tenant's name or a wire
 //! type: the worker converts those, and injects what must run inside the commit ([`sequence::Commit`]).
 //!
-//! Start reading at [`engine`]. The joint between its halves is [`step::StepPlan`]: plain data
-//! for one forward pass, made by [`scheduler`] (which knows no model) and run by an [`executor::Executor`]
+//! Start reading at [`Engine::step`]. The joint between its halves is [`step::StepPlan`]: plain data
+//! for one forward pass, made by `scheduler` (which knows no model) and run by an [`executor::Executor`]
 //! (which knows no scheduler).
 #![warn(missing_docs)]
-#![cfg_attr(test, allow(clippy::unwrap_used, clippy::panic, clippy::allow_attributes))]
+#![cfg_attr(
+    test,
+    allow(
+        clippy::unwrap_used,
+        clippy::panic,
+        clippy::allow_attributes,
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss
+    )
+)]
 
 pub mod engine;
 pub mod executor;
 pub mod kv_cache;
 pub mod model;
 pub mod sampling;
-pub mod scheduler;
+mod scheduler;
 pub mod sequence;
 pub mod step;
 
-pub use crate::engine::{AddError, EngineConfig, EngineCounters, EngineError, EngineLoad, StepReport};
+pub use crate::engine::{AddError, Engine, EngineConfig, EngineCounters, EngineError, EngineLoad, StepReport};
 pub use crate::executor::{Capacity, Executor, ExecutorError, Ticket};
 pub use crate::sampling::{Sampler, SamplingParams};
 pub use crate::sequence::{

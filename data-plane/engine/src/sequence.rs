@@ -9,9 +9,187 @@ mod request;
 pub use event::{FinishReason, SequenceEvent, SequenceUsage};
 pub use request::{Class, Commit, SequenceRequest, TenantIndex, Verdict};
 
+use crate::kv_cache::{BlockHash, BlockTable, hash_block};
+use crate::sampling::SamplingParams;
+
 /// Index of a token in the model's vocabulary.
 pub type TokenId = u32;
 
 /// Names a sequence within one engine. Grows with arrival and is never used twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SequenceId(pub u64);
+
+/// What the scheduler knows of a sequence. It waits as long as its block table is empty, and has a seat
+/// otherwise.
+pub(crate) struct Sequence {
+    pub(crate) id: SequenceId,
+    pub(crate) class: Class,
+    pub(crate) tenant: TenantIndex,
+    pub(crate) sampling: SamplingParams,
+    pub(crate) stop_tokens: Vec<TokenId>,
+    pub(crate) commit: Box<dyn Commit>,
+    max_tokens: u32,
+
+    /// Prompt, then generated tokens.
+    pub(crate) tokens: Vec<TokenId>,
+    pub(crate) prompt_tokens: u32,
+    /// Positions whose keys and values lie in the block table's pages. Catches up with `tokens`.
+    pub(crate) num_computed_tokens: u32,
+    /// The furthest `num_computed_tokens` ever was; positions below it are recomputed, not computed.
+    pub(crate) furthest_computed: u32,
+    /// Tokens that the plan in the making, or in flight, computes.
+    pub(crate) planned_tokens: u32,
+
+    pub(crate) block_table: BlockTable,
+    /// Keys of the full blocks of `tokens`, as far as they were needed.
+    chain: Vec<BlockHash>,
+    salt: BlockHash,
+    /// Leading blocks of the table that the prefix index knows.
+    pub(crate) published_blocks: u32,
+
+    /// Prompt tokens taken from the cache, each counted once.
+    pub(crate) cached_prompt_tokens: u32,
+    /// Has had a seat, so its tenant was charged for its prompt.
+    pub(crate) was_admitted: bool,
+    pub(crate) preemptions: u32,
+    /// Sequences admitted past this one while it did not fit.
+    pub(crate) bypassed: u32,
+    /// Step at which it last got its seat.
+    pub(crate) seated_at_step: u64,
+    /// Named by the submission in flight.
+    pub(crate) in_flight: bool,
+    /// To be retired when that submission is collected.
+    pub(crate) cancelled: bool,
+}
+
+impl Sequence {
+    /// A waiting sequence. Hashes the prompt's full blocks, once.
+    pub(crate) fn new(
+        id: SequenceId,
+        request: SequenceRequest,
+        commit: Box<dyn Commit>,
+        block_tokens: u32,
+    ) -> Self {
+        let prompt_tokens = u32::try_from(request.prompt.len()).expect("checked against the context limit");
+        let mut sequence = Self {
+            id,
+            class: request.class,
+            tenant: request.tenant,
+            sampling: request.sampling,
+            stop_tokens: request.stop_tokens,
+            commit,
+            max_tokens: request.max_tokens,
+            tokens: request.prompt,
+            prompt_tokens,
+            num_computed_tokens: 0,
+            furthest_computed: 0,
+            planned_tokens: 0,
+            block_table: BlockTable::default(),
+            chain: Vec::with_capacity((prompt_tokens / block_tokens) as usize),
+            salt: BlockHash(request.cache_salt),
+            published_blocks: 0,
+            cached_prompt_tokens: 0,
+            was_admitted: false,
+            preemptions: 0,
+            bypassed: 0,
+            seated_at_step: 0,
+            in_flight: false,
+            cancelled: false,
+        };
+        sequence.extend_chain(prompt_tokens / block_tokens, block_tokens);
+        sequence
+    }
+
+    pub(crate) fn len(&self) -> u32 {
+        u32::try_from(self.tokens.len()).expect("bounded by the context limit")
+    }
+
+    /// Tokens to compute before the next one can be sampled.
+    pub(crate) fn remaining(&self) -> u32 {
+        self.len() - self.num_computed_tokens
+    }
+
+    /// One token behind: nothing but the token sampled last is to be computed.
+    pub(crate) fn is_decoding(&self) -> bool {
+        self.remaining() == 1
+    }
+
+    pub(crate) fn generated_tokens(&self) -> u32 {
+        self.len() - self.prompt_tokens
+    }
+
+    pub(crate) fn reached_max_tokens(&self) -> bool {
+        self.generated_tokens() >= self.max_tokens
+    }
+
+    /// Positions that will have been written when `max_tokens` are generated: the last one is never computed.
+    pub(crate) fn final_positions(&self) -> u32 {
+        self.prompt_tokens + self.max_tokens - 1
+    }
+
+    /// Keys of the blocks that may be taken from the cache: full ones, and never the last token's, which must
+    /// be computed to give logits.
+    pub(crate) fn cacheable_chain(&self, block_tokens: u32) -> &[BlockHash] {
+        let num_blocks = ((self.len() - 1) / block_tokens) as usize;
+        &self.chain[..num_blocks.min(self.chain.len())]
+    }
+
+    /// The key of a full block.
+    pub(crate) fn block_hash(&mut self, block_index: u32, block_tokens: u32) -> BlockHash {
+        self.extend_chain(block_index + 1, block_tokens);
+        self.chain[block_index as usize]
+    }
+
+    /// How far the prompt ever got, computed or cached.
+    pub(crate) fn prompt_progress(&self) -> u32 {
+        self.furthest_computed.min(self.prompt_tokens)
+    }
+
+    /// Takes its pages, of which the leading `cached_blocks` are computed already.
+    pub(crate) fn take_seat(
+        &mut self,
+        block_table: BlockTable,
+        cached_blocks: u32,
+        block_tokens: u32,
+    ) -> u32 {
+        self.block_table = block_table;
+        self.published_blocks = cached_blocks;
+        self.num_computed_tokens = cached_blocks * block_tokens;
+        let newly_cached =
+            self.num_computed_tokens.min(self.prompt_tokens).saturating_sub(self.furthest_computed);
+        self.cached_prompt_tokens += newly_cached;
+        self.furthest_computed = self.furthest_computed.max(self.num_computed_tokens);
+        newly_cached
+    }
+
+    /// Gives its pages up; all it knows is its tokens.
+    pub(crate) fn leave_seat(&mut self) -> BlockTable {
+        self.num_computed_tokens = 0;
+        self.planned_tokens = 0;
+        self.published_blocks = 0;
+        std::mem::take(&mut self.block_table)
+    }
+
+    pub(crate) fn has_seat(&self) -> bool {
+        !self.block_table.is_empty()
+    }
+
+    pub(crate) fn usage(&self) -> SequenceUsage {
+        SequenceUsage {
+            prompt_tokens: self.prompt_tokens,
+            cached_prompt_tokens: self.cached_prompt_tokens,
+            computed_prompt_tokens: self.prompt_progress() - self.cached_prompt_tokens,
+            generated_tokens: self.generated_tokens(),
+            preemptions: self.preemptions,
+        }
+    }
+
+    fn extend_chain(&mut self, num_blocks: u32, block_tokens: u32) {
+        while self.chain.len() < num_blocks as usize {
+            let start = self.chain.len() * block_tokens as usize;
+            let parent = self.chain.last().unwrap_or(&self.salt);
+            let hash = hash_block(parent, &self.tokens[start..start + block_tokens as usize]);
+            self.chain.push(hash);
+        }
+    }
+}

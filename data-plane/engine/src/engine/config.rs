@@ -24,6 +24,8 @@ pub struct EngineConfig {
     /// How many sequences may be admitted past one that comes before them but does not fit; then all others
     /// wait until it does.
     pub bypass_max: u32,
+    /// Steps for which a sequence may hold its seat while another tenant, served less, waits in its class.
+    pub seat_quantum_steps: u32,
 }
 
 /// What is wrong with a configuration.
@@ -63,6 +65,8 @@ const WAITING_TOKENS_MAX: u64 = 16 << 20;
 const BATCH_FLOOR_PERMILLE: u32 = 100;
 /// Enough to keep seats filled while a large sequence waits, few enough that its wait is bounded by seconds.
 const BYPASS_MAX: u32 = 32;
+/// Long beside a usual answer, so that recomputing a yielded sequence is rare; short beside the longest.
+const SEAT_QUANTUM_STEPS: u32 = 1024;
 
 impl EngineConfig {
     /// Defaults that use all that the executor offers.
@@ -77,6 +81,7 @@ impl EngineConfig {
             waiting_tokens_max: WAITING_TOKENS_MAX,
             batch_floor_permille: BATCH_FLOOR_PERMILLE,
             bypass_max: BYPASS_MAX,
+            seat_quantum_steps: SEAT_QUANTUM_STEPS,
         }
     }
 
@@ -106,6 +111,7 @@ impl EngineConfig {
         in_range("step_tokens_max", u64::from(self.step_tokens_max), step_tokens_min, step_tokens_max)?;
         let beside = u64::from(self.prefill_tokens_beside_decode_max);
         in_range("prefill_tokens_beside_decode_max", beside, chunk_tokens, u64::from(u32::MAX))?;
+        in_range("seat_quantum_steps", u64::from(self.seat_quantum_steps), 1, u64::from(u32::MAX))?;
         in_range("batch_floor_permille", u64::from(self.batch_floor_permille), 0, 900)
     }
 }

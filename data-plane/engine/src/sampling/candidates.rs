@@ -8,6 +8,7 @@ use crate::sequence::TokenId;
 /// Logits whose maximum is kept together. Small enough to skip most of the vocabulary, large enough that the
 /// list of maxima is nothing beside it.
 const CHUNK: usize = 64;
+const CHUNK_TOKENS: TokenId = 64;
 /// Independent lanes of a pass, so that it becomes vector code.
 const LANES: usize = 8;
 /// First size of the sorted head of a nucleus; it grows fourfold until it holds the wanted mass.
@@ -97,7 +98,7 @@ impl Candidates {
                     }
                 }
             }
-            first_token += CHUNK as TokenId;
+            first_token += CHUNK_TOKENS;
         }
         best.token
     }
@@ -124,7 +125,7 @@ impl Candidates {
                     }
                 }
             }
-            first_token += CHUNK as TokenId;
+            first_token += CHUNK_TOKENS;
         }
     }
 
@@ -233,7 +234,7 @@ fn exp_of_score(score: f32) -> f32 {
     let shifted = x * std::f32::consts::LOG2_E + ROUND;
     let n = shifted - ROUND;
     // ln 2 in two parts, the first exact in few bits (Cody and Waite).
-    let r = (x - n * 0.693_359_375) + n * 2.121_944_4e-4;
+    let r = (x - n * 0.693_359_4) + n * 2.121_944_4e-4;
     let p = 1.0 / 720.0;
     let p = p * r + 1.0 / 120.0;
     let p = p * r + 1.0 / 24.0;

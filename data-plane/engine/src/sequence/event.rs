@@ -42,7 +42,7 @@ pub enum FinishReason {
 pub struct SequenceUsage {
     /// Length of the prompt.
     pub prompt_tokens: u32,
-    /// Prompt tokens taken from the prefix cache, counted once, when the sequence first got its pages.
+    /// Prompt tokens taken from the prefix cache instead of being computed, each counted once.
     pub cached_prompt_tokens: u32,
     /// Prompt tokens computed, each counted once however often it was recomputed. With `cached_prompt_tokens`
     /// this is how far the prompt got: `prompt_tokens` as soon as there is a first token.

@@ -1,0 +1,62 @@
+//! Owns every live sequence at a stable index, so that the step loop looks nothing up by id.
+
+use std::collections::HashMap;
+use std::ops::{Index, IndexMut};
+
+use crate::sequence::{Sequence, SequenceId};
+
+/// Index of a live sequence; reused after it is retired.
+pub(super) type Slot = usize;
+
+#[derive(Default)]
+pub(super) struct Slots {
+    sequences: Vec<Option<Sequence>>,
+    free: Vec<Slot>,
+    by_id: HashMap<SequenceId, Slot>,
+}
+
+impl Slots {
+    pub(super) fn insert(&mut self, sequence: Sequence) -> Slot {
+        let id = sequence.id;
+        let slot = self.free.pop().unwrap_or_else(|| {
+            self.sequences.push(None);
+            self.sequences.len() - 1
+        });
+        self.sequences[slot] = Some(sequence);
+        self.by_id.insert(id, slot);
+        slot
+    }
+
+    pub(super) fn remove(&mut self, slot: Slot) -> Sequence {
+        let sequence = self.sequences[slot].take().expect("a slot in use");
+        self.by_id.remove(&sequence.id);
+        self.free.push(slot);
+        sequence
+    }
+
+    pub(super) fn find(&self, id: SequenceId) -> Option<Slot> {
+        self.by_id.get(&id).copied()
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.by_id.is_empty()
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Sequence> {
+        self.sequences.iter().flatten()
+    }
+}
+
+impl Index<Slot> for Slots {
+    type Output = Sequence;
+
+    fn index(&self, slot: Slot) -> &Sequence {
+        self.sequences[slot].as_ref().expect("a slot in use")
+    }
+}
+
+impl IndexMut<Slot> for Slots {
+    fn index_mut(&mut self, slot: Slot) -> &mut Sequence {
+        self.sequences[slot].as_mut().expect("a slot in use")
+    }
+}
