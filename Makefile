@@ -5,12 +5,12 @@ CARGO ?= cargo
 TARGET_DIR := $(or $(CARGO_TARGET_DIR),target)
 WEIR := $(TARGET_DIR)/release/weir
 
-.PHONY: help up down test check bench bench-engine openapi models install build
+.PHONY: help up down test check bench bench-engine openapi models smollm2 install build
 
 help: ## What there is
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | sort
 
-up: install models build ## Start everything, print a first answer and how to go on (DETACH=1: return once it serves)
+up: install smollm2 build ## Start everything, print a first answer and how to go on (DETACH=1: return once it serves)
 	@$(WEIR) up $(if $(filter-out 0,$(DETACH)),--detach)
 
 down: ## Stop what `make up DETACH=1` started, and wait for it
@@ -34,6 +34,9 @@ bench-engine: install models ## Aggregate decode beside llama.cpp's, same machin
 
 openapi: build ## Write openapi.yaml from what the control plane serves
 	@$(WEIR) openapi > openapi.yaml.new && mv openapi.yaml.new openapi.yaml
+
+smollm2:
+	@deploy/setup/fetch-models.sh smollm2
 
 models: ## Fetch the pinned model files (checked by SHA-256)
 	@deploy/setup/fetch-models.sh all

@@ -5,6 +5,7 @@ use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
 
+use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
 use tonic::metadata::{Ascii, MetadataValue};
 use tonic::service::Interceptor;
@@ -59,6 +60,16 @@ impl InternalSecret {
         let text = std::fs::read_to_string(path)
             .map_err(|source| SecretError::Read { path: path.display().to_string(), source })?;
         Self::new(&text)
+    }
+
+    /// A value that only holders of the secret can compute and from which it cannot be found: the root of what must
+    /// differ between installations (cache salts). `label` names the use.
+    pub fn derive(&self, label: &str) -> [u8; 32] {
+        let mut hasher = Sha256::new();
+        hasher.update((label.len() as u64).to_le_bytes());
+        hasher.update(label);
+        hasher.update(self.0.as_encoded_bytes());
+        hasher.finalize().into()
     }
 
     /// Puts the secret on every outgoing call.
@@ -120,6 +131,15 @@ mod tests {
             let status = secret.require().call(refused).unwrap_err();
             assert_eq!(status.code(), tonic::Code::Unauthenticated);
         }
+    }
+
+    #[test]
+    fn derived_values_depend_on_label_and_secret() {
+        let secret = InternalSecret::new(SECRET).unwrap();
+        let other = InternalSecret::new(&SECRET.replace('0', "f")).unwrap();
+        assert_eq!(secret.derive("a"), secret.clone().derive("a"));
+        assert_ne!(secret.derive("a"), secret.derive("b"));
+        assert_ne!(secret.derive("a"), other.derive("a"));
     }
 
     #[test]

@@ -1,0 +1,238 @@
+//! The worker's section of the configuration file.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use weir_schemas::rpc::auth::{InternalSecret, SecretError};
+
+/// Share of the memory that the cgroup allows which the KV pool takes by default: small, because weights, the
+/// other processes of `weir up` and the page cache want theirs.
+pub(crate) const DEFAULT_KV_MEMORY_PERCENT: u8 = 10;
+/// Sequences that run at once by default: more than fill a CPU's batch, few enough that each keeps a usable rate.
+pub(crate) const DEFAULT_MAX_SEATS: u32 = 64;
+/// New tokens in one step by default: a decode token for each seat, and prefill chunks beside them.
+pub(crate) const DEFAULT_STEP_TOKENS: u32 = 512;
+/// Most seats; a step's plan and its outputs are sized by it.
+const SEATS_LIMIT: u32 = 1024;
+/// Most new tokens in one step; activations are sized by it.
+const STEP_TOKENS_LIMIT: u32 = 8192;
+
+/// The section as it stands in the file: `[worker]`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct RawConfig {
+    /// Address of the RPC listener.
+    pub listen: SocketAddr,
+    /// Take any free port when that one is taken.
+    pub port_fallback: bool,
+    /// `http://host:port` under which gateways reach it; empty: the listener's own address.
+    pub advertise: String,
+    /// Its id, its record log, its last good config.
+    pub data_dir: PathBuf,
+    /// Deployments of this pool are served.
+    pub pool: String,
+    /// `http://host:port` of the control plane's RPC.
+    pub control_plane: String,
+    /// `http://host:port` of the ledger's RPC.
+    pub ledger: String,
+    /// File with the installation's secret.
+    pub internal_secret_file: PathBuf,
+    /// Compute threads; 0: one for each core.
+    pub threads: usize,
+    /// The KV pool's share of the memory that the cgroup allows.
+    pub kv_memory_percent: u8,
+    /// The KV pool's size; 0: by `kv_memory_percent`.
+    pub kv_memory_bytes: u64,
+    /// Sequences that run at once.
+    pub max_seats: u32,
+    /// New tokens in one step.
+    pub step_tokens: u32,
+    /// How long running sequences may go on after a stop was asked for.
+    pub drain_timeout_ms: u64,
+}
+
+impl Default for RawConfig {
+    fn default() -> Self {
+        Self {
+            listen: SocketAddr::from(([127, 0, 0, 1], 7301)),
+            port_fallback: false,
+            advertise: String::new(),
+            data_dir: PathBuf::from("/var/lib/weir/worker"),
+            pool: "default".to_owned(),
+            control_plane: "http://127.0.0.1:7102".to_owned(),
+            ledger: "http://127.0.0.1:7103".to_owned(),
+            internal_secret_file: PathBuf::from("/etc/weir/internal_secret"),
+            threads: 0,
+            kv_memory_percent: DEFAULT_KV_MEMORY_PERCENT,
+            kv_memory_bytes: 0,
+            max_seats: DEFAULT_MAX_SEATS,
+            step_tokens: DEFAULT_STEP_TOKENS,
+            drain_timeout_ms: 30_000,
+        }
+    }
+}
+
+/// Why the section cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigError {
+    /// Internal RPC without a secret would be open to anyone.
+    #[error("worker.internal_secret_file: the worker does not start without the internal secret")]
+    Secret(#[source] SecretError),
+    /// A number outside its range.
+    #[error("worker.{key} is {actual}, allowed is {min} to {max}")]
+    OutOfRange {
+        /// Which key.
+        key: &'static str,
+        /// Its value.
+        actual: u64,
+        /// Least allowed.
+        min: u64,
+        /// Most allowed.
+        max: u64,
+    },
+    /// An address that is none.
+    #[error("worker.{key} must be of the form http://host:port, not '{actual}'")]
+    Address {
+        /// Which key.
+        key: &'static str,
+        /// Its value.
+        actual: String,
+    },
+    /// No pool name, so nothing would ever be served.
+    #[error("worker.pool is empty")]
+    EmptyPool,
+}
+
+/// The checked section.
+#[derive(Debug, Clone)]
+pub struct Config {
+    pub(crate) listen: SocketAddr,
+    pub(crate) port_fallback: bool,
+    pub(crate) advertise: Option<String>,
+    pub(crate) data_dir: PathBuf,
+    pub(crate) pool: String,
+    pub(crate) control_plane: String,
+    pub(crate) ledger: String,
+    pub(crate) secret: InternalSecret,
+    pub(crate) threads: usize,
+    pub(crate) kv_memory: KvMemory,
+    pub(crate) max_seats: u32,
+    pub(crate) step_tokens: u32,
+    pub(crate) drain_timeout: Duration,
+}
+
+/// How large the KV pool is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum KvMemory {
+    /// A share of what the cgroup allows.
+    Percent(u8),
+    /// Exactly this.
+    Bytes(u64),
+}
+
+impl TryFrom<RawConfig> for Config {
+    type Error = ConfigError;
+
+    fn try_from(raw: RawConfig) -> Result<Self, ConfigError> {
+        let RawConfig {
+            listen,
+            port_fallback,
+            advertise,
+            data_dir,
+            pool,
+            control_plane,
+            ledger,
+            internal_secret_file,
+            threads,
+            kv_memory_percent,
+            kv_memory_bytes,
+            max_seats,
+            step_tokens,
+            drain_timeout_ms,
+        } = raw;
+        in_range("kv_memory_percent", u64::from(kv_memory_percent), 1, 90)?;
+        in_range("max_seats", u64::from(max_seats), 1, u64::from(SEATS_LIMIT))?;
+        in_range("step_tokens", u64::from(step_tokens), 64, u64::from(STEP_TOKENS_LIMIT))?;
+        in_range("drain_timeout_ms", drain_timeout_ms, 0, 3_600_000)?;
+        if pool.is_empty() {
+            return Err(ConfigError::EmptyPool);
+        }
+        let advertise = (!advertise.is_empty()).then_some(advertise);
+        if let Some(advertise) = &advertise {
+            check_address("advertise", advertise)?;
+        }
+        check_address("control_plane", &control_plane)?;
+        check_address("ledger", &ledger)?;
+        Ok(Self {
+            listen,
+            port_fallback,
+            advertise,
+            data_dir,
+            pool,
+            control_plane,
+            ledger,
+            secret: InternalSecret::from_file(&internal_secret_file).map_err(ConfigError::Secret)?,
+            threads,
+            kv_memory: match kv_memory_bytes {
+                0 => KvMemory::Percent(kv_memory_percent),
+                bytes => KvMemory::Bytes(bytes),
+            },
+            max_seats,
+            step_tokens,
+            drain_timeout: Duration::from_millis(drain_timeout_ms),
+        })
+    }
+}
+
+fn in_range(key: &'static str, actual: u64, min: u64, max: u64) -> Result<(), ConfigError> {
+    if (min..=max).contains(&actual) {
+        Ok(())
+    } else {
+        Err(ConfigError::OutOfRange { key, actual, min, max })
+    }
+}
+
+fn check_address(key: &'static str, address: &str) -> Result<(), ConfigError> {
+    match address.parse::<tonic::codegen::http::Uri>() {
+        Ok(uri) if uri.scheme_str() == Some("http") && uri.authority().is_some() => Ok(()),
+        _ => Err(ConfigError::Address { key, actual: address.chars().take(128).collect() }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn with_secret(change: impl FnOnce(&mut RawConfig)) -> Result<Config, ConfigError> {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), "0123456789abcdef0123456789abcdef\n").unwrap();
+        let mut raw = RawConfig { internal_secret_file: file.path().to_owned(), ..RawConfig::default() };
+        change(&mut raw);
+        Config::try_from(raw)
+    }
+
+    #[test]
+    fn the_defaults_work_once_there_is_a_secret() {
+        assert_eq!(with_secret(|_| ()).unwrap().kv_memory, KvMemory::Percent(10));
+        let without = RawConfig { internal_secret_file: "/nowhere".into(), ..RawConfig::default() };
+        assert!(matches!(Config::try_from(without), Err(ConfigError::Secret(_))));
+    }
+
+    #[test]
+    fn each_bad_value_names_its_key() {
+        let check = |key: &str, change: fn(&mut RawConfig)| {
+            let error = with_secret(change).unwrap_err().to_string();
+            assert!(error.contains(&format!("worker.{key}")), "{error}");
+        };
+        check("kv_memory_percent", |raw| raw.kv_memory_percent = 0);
+        check("max_seats", |raw| raw.max_seats = 0);
+        check("step_tokens", |raw| raw.step_tokens = 1);
+        check("drain_timeout_ms", |raw| raw.drain_timeout_ms = u64::MAX);
+        check("pool", |raw| raw.pool.clear());
+        check("ledger", |raw| raw.ledger = "127.0.0.1:1".into());
+        check("control_plane", |raw| raw.control_plane = "https://x:1".into());
+        check("advertise", |raw| raw.advertise = "nonsense".into());
+    }
+}

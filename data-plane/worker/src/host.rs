@@ -1,0 +1,42 @@
+//! Engines in this process: one owner thread for each loaded version ([`step_loop`]), which everyone else reaches by
+//! a bounded channel of arrivals and sees through a status that it publishes.
+
+mod attempt;
+mod rates;
+mod step_loop;
+mod text_commit;
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use tokio::sync::{mpsc, watch};
+use weir_engine::{Capacity, EngineCounters, EngineLoad};
+
+pub(crate) use attempt::{NewAttempt, refusal};
+pub(crate) use rates::Rates;
+pub(crate) use step_loop::spawn;
+
+/// Requests that may wait for a step to end; senders then wait, so a gateway's stream is held back by its own flow
+/// control. Larger than any burst that a step's length can gather from a few gateways.
+pub(crate) const ARRIVALS_MAX: usize = 256;
+
+/// What a step loop shows of itself.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct EngineStatus {
+    pub(crate) load: EngineLoad,
+    pub(crate) counters: EngineCounters,
+    pub(crate) rates: Rates,
+    /// Attempts that the loop holds, waiting ones included.
+    pub(crate) attempts: usize,
+    /// When the loop last did something, or went to sleep for lack of work.
+    pub(crate) advanced: Instant,
+}
+
+/// How to reach a loaded version's step loop. The loop ends when the last handle is dropped and its work is done.
+#[derive(Debug, Clone)]
+pub(crate) struct EngineHandle {
+    pub(crate) arrivals: mpsc::Sender<Box<NewAttempt>>,
+    pub(crate) status: watch::Receiver<EngineStatus>,
+    pub(crate) capacity: Capacity,
+    pub(crate) text: Arc<weir_text::TextModel>,
+}

@@ -1,0 +1,119 @@
+//! Loading one version: verify the file, take its text out, load the weights, start its engine. Blocks for seconds;
+//! runs on a thread for blocking work.
+
+use std::sync::Arc;
+
+use weir_engine::engine::Engine;
+use weir_engine::executor::cpu::{CpuConfig, CpuExecutor};
+use weir_engine::model::{LoadError as ModelError, ModelFile};
+use weir_engine::{EngineConfig, EngineError};
+use weir_schemas::config_snapshot::PinnedVersion;
+use weir_text::TextModel;
+
+use crate::artifact::{ArtifactError, ArtifactStore, model_text};
+use crate::config::KvMemory;
+use crate::host;
+use crate::memory;
+use crate::metrics::Metrics;
+use crate::versions::LoadedVersion;
+
+/// Used where `/proc` tells no memory size: enough for one request of a small model.
+const KV_BYTES_UNKNOWN_MACHINE: u64 = 512 << 20;
+
+/// Why a version did not load. Shown to the operator as the version's state.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum LoadError {
+    #[error(transparent)]
+    Artifact(#[from] ArtifactError),
+    #[error("the engine cannot load {path}")]
+    Model {
+        path: String,
+        #[source]
+        source: ModelError,
+    },
+    #[error("the engine cannot start")]
+    Engine(#[from] EngineError),
+    #[error("no thread for the step loop")]
+    Thread(#[source] std::io::Error),
+}
+
+impl LoadError {
+    /// The whole chain in one line.
+    pub(crate) fn chain(&self) -> String {
+        let mut text = self.to_string();
+        let mut cause = std::error::Error::source(self);
+        while let Some(error) = cause {
+            text.push_str(": ");
+            text.push_str(&error.to_string());
+            cause = error.source();
+        }
+        text
+    }
+}
+
+/// What every load on this worker has in common.
+#[derive(Debug)]
+pub(crate) struct Loader {
+    pub(crate) artifacts: ArtifactStore,
+    pub(crate) threads: usize,
+    pub(crate) kv_memory: KvMemory,
+    pub(crate) max_seats: u32,
+    pub(crate) step_tokens: u32,
+    pub(crate) metrics: Metrics,
+}
+
+impl Loader {
+    /// Loads a version and starts its step loop.
+    pub(crate) fn load(&self, pinned: &PinnedVersion) -> Result<LoadedVersion, LoadError> {
+        let path = self.artifacts.verify(&pinned.weights_uri, &pinned.digest)?;
+        let model_error = |source| LoadError::Model { path: path.display().to_string(), source };
+        let file = ModelFile::open(&path).map_err(model_error)?;
+        let text = model_text(&file, &path)?;
+        let (text_bytes, text_digest) = (text.to_bytes(), text.digest());
+        if text_digest != pinned.tokenizer_digest {
+            let (path, wanted) = (path.display().to_string(), pinned.tokenizer_digest.clone());
+            return Err(ArtifactError::TokenizerDigest { path, actual: text_digest, wanted }.into());
+        }
+        let text = TextModel::new(text)
+            .map_err(|source| ArtifactError::Text { path: path.display().to_string(), source })?;
+        let executor = CpuExecutor::load_file(&file, &self.cpu_config(pinned)).map_err(model_error)?;
+        tracing::info!(version = %pinned.id, isa = executor.isa_name(), "{}", executor.kv_capacity());
+        let config = EngineConfig::for_capacity(&weir_engine::Executor::capacity(&executor));
+        let engine = Engine::new(config, executor)?;
+        let name = pinned.id.to_string();
+        let engine = host::spawn(engine, Arc::new(text), &name, self.metrics.engine(pinned.id))
+            .map_err(LoadError::Thread)?;
+        Ok(LoadedVersion { engine, text_bytes, text_digest })
+    }
+
+    fn cpu_config(&self, pinned: &PinnedVersion) -> CpuConfig {
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        CpuConfig {
+            threads: if self.threads == 0 { cores } else { self.threads },
+            kv_bytes: self.kv_bytes(),
+            max_seats: self.max_seats,
+            max_step_tokens: self.step_tokens,
+            context_limit: Some(pinned.context_limit),
+        }
+    }
+
+    fn kv_bytes(&self) -> u64 {
+        match self.kv_memory {
+            KvMemory::Bytes(bytes) => bytes,
+            KvMemory::Percent(percent) => match memory::limit() {
+                Some(limit) => {
+                    let bytes = limit.bytes / 100 * u64::from(percent);
+                    tracing::info!(
+                        kv_bytes = bytes,
+                        percent,
+                        allowed_bytes = limit.bytes,
+                        source = limit.source,
+                        "the KV pool takes its share of the memory that this process may use"
+                    );
+                    bytes
+                }
+                None => KV_BYTES_UNKNOWN_MACHINE,
+            },
+        }
+    }
+}

@@ -1,0 +1,131 @@
+//! One request from the wire to its step loop: checked, opened in the record log, handed over.
+
+use std::sync::Arc;
+
+use weir_engine::{Class, SamplingParams, SequenceRequest, TenantIndex};
+use weir_schemas::records::ExecutionOutcome;
+use weir_schemas::rpc::worker::{self as wire, FinishReason, Generate};
+use weir_text::StopMatcher;
+
+use super::WorkerService;
+use crate::execution::{AttemptId, OpenExecution, Used};
+use crate::host::{NewAttempt, refusal};
+use crate::session::{CancelFlag, Session};
+
+/// Why a request goes no further, in words that may be shown.
+struct Refused {
+    reason: FinishReason,
+    message: String,
+}
+
+fn invalid(message: String) -> Refused {
+    Refused { reason: FinishReason::RefusedInvalid, message }
+}
+
+/// Hands the request to its engine, or answers with the refusal.
+pub(super) async fn start(service: &WorkerService, session: &Arc<Session>, generate: Generate) {
+    let handle = generate.handle;
+    let prompt_tokens = generate.prompt.len() as u64;
+    let Some(cancelled) = session.received(handle) else {
+        tracing::error!(gateway = session.gateway, handle, "a handle that does not ascend is ignored");
+        return;
+    };
+    if let Err(Refused { reason, message }) = hand_over(service, session, cancelled, generate).await {
+        session.finished(handle);
+        tracing::info!(gateway = session.gateway, handle, ?reason, message, "refused");
+        session.send(vec![refusal(handle, prompt_tokens, reason, message)]);
+    }
+}
+
+async fn hand_over(
+    service: &WorkerService,
+    session: &Arc<Session>,
+    cancelled: CancelFlag,
+    generate: Generate,
+) -> Result<(), Refused> {
+    let id = attempt_id(&generate).map_err(invalid)?;
+    let execution = service.executions.begin(id, generate.prompt.len() as u64).map_err(|error| {
+        tracing::error!(
+            error = &error as &dyn std::error::Error,
+            "the record log takes nothing; refusing work"
+        );
+        let message = "the worker cannot record new work now".to_owned();
+        Refused { reason: FinishReason::RefusedFull, message }
+    })?;
+    let refuse = |execution: OpenExecution, refused: Refused| {
+        execution.close(Used::default(), ExecutionOutcome::Refused);
+        Err(refused)
+    };
+    let not_loaded =
+        |message: &str| Refused { reason: FinishReason::RefusedNotLoaded, message: message.to_owned() };
+    if service.draining.is_cancelled() {
+        return refuse(execution, not_loaded("this worker is shutting down"));
+    }
+    let Some(version) = service.versions.ready(id.version) else {
+        return refuse(execution, not_loaded("this worker does not have the version loaded"));
+    };
+    let handle = generate.handle;
+    let (request, stop) = match sequence(service, id, generate, version.engine.text.eos_ids()) {
+        Ok(parts) => parts,
+        Err(message) => return refuse(execution, invalid(message)),
+    };
+    match version.engine.arrivals.reserve().await {
+        Ok(permit) => {
+            let session = session.clone();
+            permit.send(Box::new(NewAttempt { session, handle, cancelled, execution, request, stop }));
+            Ok(())
+        }
+        Err(_) => refuse(execution, not_loaded("the version is being unloaded")),
+    }
+}
+
+fn attempt_id(generate: &Generate) -> Result<AttemptId, String> {
+    Ok(AttemptId {
+        request: generate.request_id.parse().map_err(|error| format!("request_id: {error}"))?,
+        attempt: match generate.attempt {
+            0 => return Err("attempt counts from 1".to_owned()),
+            attempt => attempt,
+        },
+        tenant: generate.tenant_id.parse().map_err(|error| format!("tenant_id: {error}"))?,
+        version: generate.version_id.parse().map_err(|error| format!("version_id: {error}"))?,
+    })
+}
+
+fn sequence(
+    service: &WorkerService,
+    id: AttemptId,
+    generate: Generate,
+    eos_ids: &[u32],
+) -> Result<(SequenceRequest, StopMatcher), String> {
+    let class = match generate.class() {
+        wire::Class::Interactive => Class::Interactive,
+        wire::Class::Batch => Class::Batch,
+        wire::Class::Unspecified => return Err("class is not set".to_owned()),
+    };
+    let sampling = generate.sampling.ok_or("sampling is not set")?;
+    let stop = StopMatcher::new(&generate.stop).map_err(|error| error.to_string())?;
+    let cache_salt = service.salt.of(id.tenant);
+    let request = SequenceRequest {
+        prompt: generate.prompt,
+        max_tokens: generate.max_tokens,
+        sampling: SamplingParams {
+            temperature: sampling.temperature,
+            top_p: sampling.top_p,
+            top_k: sampling.top_k,
+            min_p: sampling.min_p,
+            seed: sampling.seed,
+        },
+        stop_tokens: eos_ids.to_vec(),
+        cache_salt,
+        tenant: tenant_index(&cache_salt),
+        tenant_weight: generate.tenant_weight,
+        class,
+    };
+    Ok((request, stop))
+}
+
+/// The tenant as a number, for the engine's fairness; the salt is as good as random.
+fn tenant_index(salt: &[u8; 32]) -> TenantIndex {
+    let (first, _) = salt.split_first_chunk::<8>().expect("a salt has 32 bytes");
+    TenantIndex(u64::from_le_bytes(*first))
+}

@@ -1,0 +1,299 @@
+//! From a checked configuration to a worker that serves, and from the stop signal to one that has drained.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use prometheus_client::registry::Registry;
+use tokio::net::TcpListener;
+use tokio::task::JoinSet;
+use tokio_stream::wrappers::TcpListenerStream;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+use tonic::service::interceptor::InterceptedService;
+use tonic::transport::Server;
+use weir_metering::{
+    LogError, LogOptions, RecordLog, Relay, RelayMetrics, RelayOptions, Transport, TransportError,
+};
+use weir_schemas::clock::Clock;
+use weir_schemas::ids::{InstanceId, WorkerId};
+use weir_schemas::rpc::auth::InternalSecret;
+use weir_schemas::rpc::config::NodeKind;
+use weir_schemas::rpc::config_client::{ConfigClient, ConfigClientOptions, NodeIdentity};
+use weir_schemas::rpc::worker::worker_server::WorkerServer;
+
+use crate::artifact::ArtifactStore;
+use crate::cache_salt::CacheSalt;
+use crate::config::Config;
+use crate::execution::ExecutionLog;
+use crate::load::Loader;
+use crate::metrics::Metrics;
+use crate::rpc::WorkerService;
+use crate::session::Sessions;
+use crate::versions::{VersionState, Versions};
+use crate::{node_id, reconcile};
+
+/// Largest message from a gateway: a prompt of the longest context as token ids, with room.
+const MESSAGE_BYTES_MAX: usize = 64 << 20;
+/// A gateway that vanished without a word is noticed within this and half as much again.
+const KEEP_ALIVE: Duration = Duration::from_secs(10);
+/// How long the ledger may take to confirm the last records; what it does not confirm is sent at the next start.
+const FLUSH_TIMEOUT: Duration = Duration::from_secs(5);
+/// How often the drain looks whether the last sequence has ended.
+const DRAIN_POLL: Duration = Duration::from_millis(20);
+/// A step loop with work that has not moved for this long is stuck: no step of a supported model takes as long.
+const STALL: Duration = Duration::from_secs(30);
+
+/// What only `main` can make.
+#[derive(Debug, Clone)]
+pub struct Deps {
+    /// The wall clock.
+    pub clock: Clock,
+}
+
+/// Why the worker did not start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// The data directory is not usable.
+    #[error("the worker's data directory {path} is not usable")]
+    DataDir {
+        /// The directory.
+        path: String,
+        /// The cause.
+        #[source]
+        source: std::io::Error,
+    },
+    /// The record log is not usable.
+    #[error("the worker's record log is not usable")]
+    RecordLog(#[source] LogError),
+    /// The transport to the ledger cannot be made.
+    #[error("records cannot be sent to the ledger at {endpoint}")]
+    Ledger {
+        /// Its address.
+        endpoint: String,
+        /// The cause.
+        #[source]
+        source: TransportError,
+    },
+    /// The address cannot be bound.
+    #[error("cannot listen on {address}")]
+    Listen {
+        /// The address.
+        address: SocketAddr,
+        /// The cause.
+        #[source]
+        source: std::io::Error,
+    },
+}
+
+/// Answers whether the worker can serve, and if not, why.
+pub type ReadyProbe = Arc<dyn Fn() -> Result<(), String> + Send + Sync>;
+
+/// A worker that serves.
+pub struct Running {
+    /// Where its RPC listens.
+    pub rpc_addr: SocketAddr,
+    versions: Arc<Versions>,
+    lifetime: JoinSet<()>,
+}
+
+impl std::fmt::Debug for Running {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Running").field("rpc_addr", &self.rpc_addr).finish_non_exhaustive()
+    }
+}
+
+impl Running {
+    /// Resolves after the stop signal and the drain: sequences ended, records closed and, if the ledger is there,
+    /// relayed.
+    pub async fn stopped(self) {
+        let mut lifetime = self.lifetime;
+        if let Some(Err(error)) = lifetime.join_next().await {
+            tracing::error!(error = &error as &dyn std::error::Error, "the worker ended abnormally");
+        }
+    }
+
+    /// Ready means: something is loaded, and no step loop with work stands still.
+    pub fn ready_probe(&self) -> ReadyProbe {
+        let versions = self.versions.clone();
+        Arc::new(move || ready(&versions))
+    }
+}
+
+fn ready(versions: &Versions) -> Result<(), String> {
+    let mut loaded = 0;
+    for (id, state) in versions.all() {
+        if let VersionState::Ready(version) = state {
+            loaded += 1;
+            let status = *version.engine.status.borrow();
+            if status.attempts > 0 && status.advanced.elapsed() > STALL {
+                return Err(format!("the step loop of {id} has not advanced for {} s", STALL.as_secs()));
+            }
+        }
+    }
+    if loaded > 0 { Ok(()) } else { Err("no version is loaded".to_owned()) }
+}
+
+/// Binds, opens the record log (closing what a crash left open), registers and begins to load.
+pub async fn start(
+    config: Config,
+    deps: Deps,
+    registry: &mut Registry,
+    cancel: CancellationToken,
+) -> Result<Running, StartError> {
+    let unusable = |source| StartError::DataDir { path: config.data_dir.display().to_string(), source };
+    std::fs::create_dir_all(&config.data_dir).map_err(unusable)?;
+    let worker = node_id::load_or_create(&config.data_dir, &deps.clock).map_err(unusable)?;
+    let instance = InstanceId::new(deps.clock.now());
+    let (listener, rpc_addr) = bind(config.listen, config.port_fallback).await?;
+
+    let (log, unclosed) =
+        RecordLog::open(&config.data_dir.join("record_log"), LogOptions::new(worker.to_string()))
+            .map_err(StartError::RecordLog)?;
+    let executions = ExecutionLog::new(log.clone(), worker, instance, deps.clock);
+    executions.recover(unclosed);
+    let transport = Transport::ledger(&config.ledger, &config.secret)
+        .map_err(|source| StartError::Ledger { endpoint: config.ledger.clone(), source })?;
+    // Its own token: the relay outlives everything that writes records.
+    let relay_cancel = CancellationToken::new();
+    let relay = Relay::start(
+        log,
+        transport,
+        RelayOptions::default(),
+        RelayMetrics::register(registry.sub_registry_with_prefix("weir_worker")),
+        relay_cancel.clone(),
+    );
+
+    let versions = Arc::new(Versions::default());
+    let service = WorkerService {
+        worker,
+        instance,
+        versions: versions.clone(),
+        sessions: Arc::new(Sessions::default()),
+        executions,
+        salt: CacheSalt::new(&config.secret),
+        tasks: TaskTracker::new(),
+        draining: cancel.clone(),
+    };
+    let client = config_client(&config, worker, instance, rpc_addr);
+    let loader = Arc::new(loader(&config, Metrics::new(registry)));
+    let followers = TaskTracker::new();
+    let (pool, snapshots) = (config.pool.clone(), client.snapshots());
+    followers.spawn(reconcile::run(pool, loader, versions.clone(), snapshots, cancel.clone()));
+    followers.spawn(client.run(cancel.clone()));
+    let server_cancel = CancellationToken::new();
+    let mut server = JoinSet::new();
+    server.spawn(serve(listener, service.clone(), config.secret.clone(), server_cancel.clone()));
+    let stages = Stages { service, followers, server, server_cancel };
+
+    let drain_timeout = config.drain_timeout;
+    let mut lifetime = JoinSet::new();
+    lifetime.spawn(async move {
+        cancel.cancelled().await;
+        stages.drain(drain_timeout).await;
+        if let Err(error) = relay.flush(tokio::time::Instant::now() + FLUSH_TIMEOUT).await {
+            tracing::warn!(%error, "stopping without the ledger's confirmation");
+        }
+        relay_cancel.cancel();
+        relay.stopped().await;
+    });
+    tracing::info!(%worker, %instance, %rpc_addr, "worker started");
+    Ok(Running { rpc_addr, versions, lifetime })
+}
+
+async fn bind(address: SocketAddr, port_fallback: bool) -> Result<(TcpListener, SocketAddr), StartError> {
+    let listen = |source| StartError::Listen { address, source };
+    let listener = match TcpListener::bind(address).await {
+        Err(error) if port_fallback && error.kind() == std::io::ErrorKind::AddrInUse => {
+            TcpListener::bind(SocketAddr::new(address.ip(), 0)).await.map_err(listen)?
+        }
+        outcome => outcome.map_err(listen)?,
+    };
+    let bound = listener.local_addr().map_err(listen)?;
+    Ok((listener, bound))
+}
+
+fn config_client(
+    config: &Config,
+    worker: WorkerId,
+    instance: InstanceId,
+    rpc_addr: SocketAddr,
+) -> ConfigClient {
+    ConfigClient::new(ConfigClientOptions {
+        control_plane: config.control_plane.clone(),
+        secret: config.secret.clone(),
+        snapshot_path: config.data_dir.join("config_snapshot.json"),
+        identity: NodeIdentity {
+            node_id: worker.to_string(),
+            kind: NodeKind::Worker,
+            instance: instance.to_string(),
+            address: config.advertise.clone().unwrap_or_else(|| format!("http://{rpc_addr}")),
+            pool: config.pool.clone(),
+        },
+        // Weights are checked at load, where a failure is a version's state.
+        validate: Arc::new(|_, _| Ok(())),
+    })
+}
+
+fn loader(config: &Config, metrics: Metrics) -> Loader {
+    Loader {
+        artifacts: ArtifactStore::new(&config.data_dir),
+        threads: config.threads,
+        kv_memory: config.kv_memory,
+        max_seats: config.max_seats,
+        step_tokens: config.step_tokens,
+        metrics,
+    }
+}
+
+async fn serve(
+    listener: TcpListener,
+    service: WorkerService,
+    secret: InternalSecret,
+    stop: CancellationToken,
+) {
+    let rpc = WorkerServer::new(service).max_decoding_message_size(MESSAGE_BYTES_MAX);
+    let served = Server::builder()
+        .http2_keepalive_interval(Some(KEEP_ALIVE))
+        .http2_keepalive_timeout(Some(KEEP_ALIVE / 2))
+        .tcp_nodelay(true)
+        .add_service(InterceptedService::new(rpc, secret.require()))
+        .serve_with_incoming_shutdown(TcpListenerStream::new(listener), stop.cancelled_owned())
+        .await;
+    if let Err(error) = served {
+        tracing::error!(error = &error as &dyn std::error::Error, "the RPC listener failed");
+    }
+}
+
+/// The running tasks, in the order in which they end.
+struct Stages {
+    service: WorkerService,
+    /// Config client and reconciler: end with the stop signal.
+    followers: TaskTracker,
+    server: JoinSet<()>,
+    server_cancel: CancellationToken,
+}
+
+impl Stages {
+    /// New requests are refused already. What runs may finish until the deadline, then it is cancelled.
+    async fn drain(self, timeout: Duration) {
+        let Self { service, followers, mut server, server_cancel } = self;
+        let deadline = Instant::now() + timeout;
+        while service.versions.attempts() > 0 && Instant::now() < deadline {
+            tokio::time::sleep(DRAIN_POLL).await;
+        }
+        let left = service.versions.attempts();
+        if left > 0 {
+            tracing::warn!(left, "the drain's time is over; cancelling what still runs");
+        }
+        followers.close();
+        followers.wait().await;
+        service.sessions.close_all();
+        server_cancel.cancel();
+        service.tasks.close();
+        service.tasks.wait().await;
+        service.versions.shut_down().await;
+        // Watch streams have no end of their own; the listener is not waited for.
+        server.shutdown().await;
+    }
+}
