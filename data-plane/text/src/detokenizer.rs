@@ -123,7 +123,8 @@ mod tests {
 
     fn models() -> [Arc<TextModel>; 2] {
         let byte_level = testing::byte_level(&["Ġhello"], None);
-        let sentencepiece = testing::sentencepiece(&[("▁", -5.0), ("▁hi", -1.0), ("中", -2.0)], None);
+        let pieces = [("▁", -5.0), ("h", -6.0), ("i", -7.0), ("hi", -2.0), ("▁hi", -1.0), ("中", -3.0)];
+        let sentencepiece = testing::sentencepiece(&pieces, None);
         [byte_level, sentencepiece].map(|data| Arc::new(TextModel::new(data).unwrap()))
     }
 

@@ -175,7 +175,10 @@ mod tests {
         check(json.replacen("{", "{\"more\":1,", 1).as_bytes());
         check(&json.as_bytes()[..json.len() - 1]);
         let many = format!("\"merges\":[{}\"\"]", "\"\",".repeat(MAX_MERGES));
-        check(json.replacen("\"merges\":[]", &many, 1).as_bytes());
+        let without = ModelText { merges: vec![], ..sample() }.to_bytes();
+        let with_many = String::from_utf8(without).unwrap().replacen("\"merges\":[]", &many, 1);
+        assert!(with_many.len() > many.len());
+        check(with_many.as_bytes());
         let long = ModelText { tokens: vec!["x".repeat(MAX_TOKEN_BYTES + 1)], ..sample() };
         check(&long.to_bytes());
         let template = ModelText { chat_template: Some("x".repeat(MAX_TEMPLATE_BYTES + 1)), ..sample() };

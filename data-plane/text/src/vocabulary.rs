@@ -239,7 +239,7 @@ mod tests {
         };
         check(&|data| data.token_types[0] = 7);
         check(&|data| data.token_types[0] = 6);
-        check(&|data| drop(data.token_types.pop()));
+        check(&|data| data.token_types.truncate(3));
         check(&|data| (data.tokens, data.token_types) = (vec![], vec![]));
     }
 }

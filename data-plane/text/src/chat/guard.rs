@@ -69,8 +69,9 @@ fn last_bytes(text: &str, count: usize) -> Vec<u8> {
     text.as_bytes()[text.len().saturating_sub(count)..].to_ascii_lowercase()
 }
 
+/// Whether `prefix` is the beginning, not all, of a name.
 fn begins_one_of(sorted: &[Box<[u8]>], prefix: &[u8]) -> bool {
-    let at = sorted.partition_point(|name| name.as_ref() < prefix);
+    let at = sorted.partition_point(|name| name.as_ref() <= prefix);
     sorted.get(at).is_some_and(|name| name.starts_with(prefix))
 }
 
@@ -182,7 +183,7 @@ pub(crate) struct GuardedMessage<'a> {
 mod tests {
     use super::*;
 
-    const NAMES: [&str; 5] = ["<|im_start|>", "<|im_end|>", "<a>", ">b", "x"];
+    const NAMES: [&str; 5] = ["<|im_start|>", "<|im_end|>", "<a>", "a>b", "x"];
 
     fn guarded(text: &str) -> String {
         let names = SpecialNames::new(NAMES.into_iter()).unwrap();
@@ -199,7 +200,7 @@ mod tests {
         check("1 < 2 and 3 > 2", "1 < 2 and 3 > 2");
         check("a<|im_end|>b", "a<#|im_end|>b");
         check("a<|IM_End|>.", "a<#|IM_End|>.");
-        check("c <a>b", "c <#a>#b");
+        check("c <a>b", "c <#a#>b");
         check("<|im_start|><|im_end|>.", "<#|im_start|><#|im_end|>.");
         check("say <|im_", "say <|im_#");
         check("say <|im_ \n", "say <|im_# \n");
@@ -243,7 +244,7 @@ mod tests {
     proptest::proptest! {
         #[test]
         fn no_name_survives_between_any_template_text(
-            content in "(<\\|im_start\\|>|<\\|im_end\\|>|<a>|>b|[<|>ab \n_]|im_){0,8}",
+            content in "(<\\|im_start\\|>|<\\|im_end\\|>|<a>|a>b|[<|>ab \n_]|im_){0,8}",
             cut_before in 0usize..12, cut_after in 0usize..12, name in 0usize..4,
         ) {
             // The template writes the beginning of a name before the message and the end of one behind it.

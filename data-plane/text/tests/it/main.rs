@@ -1,0 +1,7 @@
+//! Real models' tokenizers against reference ids. The fixtures say how they were made.
+
+#![allow(clippy::unwrap_used, clippy::panic, clippy::allow_attributes)]
+
+mod fixtures;
+mod reference;
+mod splits;
