@@ -2,9 +2,9 @@
 
 use crate::sequence::Class;
 
-/// Batch is owed as soon as its credit reaches this many tokens of service: about a chunk, so that the order
-/// does not flip with every step.
-const OWED_TOKENS: f64 = 64.0;
+/// Batch is owed as soon as its credit reaches this many tokens of service, and from then on keeps its seats
+/// until it has had them: long enough turns that little is lost to recomputing.
+const OWED_TOKENS: f64 = 256.0;
 /// Credit stops growing here, so that batch cannot take over the machine after a long shortage.
 const CREDIT_MAX_TOKENS: f64 = 1024.0;
 
@@ -30,8 +30,13 @@ impl ClassFloor {
         self.credit = (self.credit - batch_cost).clamp(0.0, CREDIT_MAX_TOKENS);
     }
 
-    /// True if batch has had less than its floor: then it goes first, and is no preferred victim.
-    pub(super) fn owes_batch(&self) -> bool {
+    /// True if batch has had its floor: then it gives its seats and pages to interactive.
+    pub(super) fn batch_yields(&self) -> bool {
+        self.credit <= 0.0
+    }
+
+    /// True if batch has had less than its floor: then it goes first.
+    fn owes_batch(&self) -> bool {
         self.credit >= OWED_TOKENS
     }
 
@@ -70,7 +75,9 @@ mod tests {
         assert!(!floor.owes_batch());
         floor.serve(1e6, 0.0, true);
         assert!(floor.owes_batch());
-        floor.serve(0.0, CREDIT_MAX_TOKENS, false);
-        assert!(!floor.owes_batch(), "credit is capped");
+        floor.serve(0.0, CREDIT_MAX_TOKENS - 1.0, false);
+        assert!(!floor.owes_batch() && !floor.batch_yields());
+        floor.serve(0.0, 1.0, false);
+        assert!(floor.batch_yields(), "credit is capped");
     }
 }

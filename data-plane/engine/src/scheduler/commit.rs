@@ -82,7 +82,8 @@ impl Scheduler {
         self.in_flight = rows;
     }
 
-    /// The planned tokens are computed: full blocks become findable. Returns the cost for its class.
+    /// The planned tokens are computed: full blocks become findable. Returns the service this was to its class;
+    /// recomputing is none.
     fn advance(&mut self, slot: Slot, totals: &mut StepTotals) -> f64 {
         let sequence = &mut self.slots[slot];
         let start = sequence.num_computed_tokens;
@@ -103,7 +104,7 @@ impl Scheduler {
         }
         totals.prefill_tokens += num_tokens;
         self.counters.recomputed_tokens += u64::from(recomputed);
-        INPUT_WEIGHT * f64::from(num_tokens)
+        INPUT_WEIGHT * f64::from(num_tokens - recomputed)
     }
 
     fn take_token(&mut self, slot: Slot, token: Option<TokenId>, events: &mut Vec<SequenceEvent>) {

@@ -78,6 +78,11 @@ impl FairShare {
         self.accounts.get(&tenant).map_or(f64::NEG_INFINITY, |account| account.counter)
     }
 
+    /// Sequences that have entered and not left.
+    pub(super) fn num_active(&self) -> usize {
+        self.accounts.values().map(|account| account.active as usize).sum()
+    }
+
     fn forget_least_served_idle(&mut self) {
         let idle = self.accounts.values().filter(|account| account.active == 0);
         let mut counters: Vec<f64> = idle.map(|account| account.counter).collect();

@@ -41,6 +41,9 @@ impl Scheduler {
                 return Err(format!("{id:?} is planned and not in flight, or the reverse"));
             }
         }
+        if self.fair.num_active() != self.slots.iter().count() {
+            return Err(format!("tenants count {} sequences", self.fair.num_active()));
+        }
         self.check_writes_in_flight()
     }
 

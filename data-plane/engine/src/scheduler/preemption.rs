@@ -63,7 +63,7 @@ impl Scheduler {
         let retries = self.step.is_multiple_of(super::admission::RETRY_STEPS);
         let is_batch = |slot: &Slot| self.slots[*slot].class == Class::Batch;
         retries
-            || (class == Class::Interactive && !self.floor.owes_batch() && self.running.iter().any(is_batch))
+            || (class == Class::Interactive && self.floor.batch_yields() && self.running.iter().any(is_batch))
     }
 
     /// Batch yields to interactive, as long as batch has had its floor. Within a class, who has held a seat for
@@ -74,7 +74,7 @@ impl Scheduler {
             return false;
         }
         match (running.class, waiting.class) {
-            (Class::Batch, Class::Interactive) => !self.floor.owes_batch(),
+            (Class::Batch, Class::Interactive) => self.floor.batch_yields(),
             (Class::Interactive, Class::Batch) => false,
             (Class::Interactive, Class::Interactive) | (Class::Batch, Class::Batch) => {
                 self.step - running.seated_at_step >= u64::from(self.config.seat_quantum_steps)
@@ -91,7 +91,7 @@ impl Scheduler {
     /// Greater goes first.
     fn compare_victims(&self, a: Slot, b: Slot) -> Ordering {
         let (a, b) = (&self.slots[a], &self.slots[b]);
-        let is_batch = |class| class == Class::Batch && !self.floor.owes_batch();
+        let is_batch = |class| class == Class::Batch && self.floor.batch_yields();
         let by_class = is_batch(a.class).cmp(&is_batch(b.class));
         let by_service = || self.fair.counter(a.tenant).total_cmp(&self.fair.counter(b.tenant));
         by_class.then_with(by_service).then_with(|| a.id.cmp(&b.id))

@@ -3,7 +3,15 @@
     clippy::unwrap_used,
     clippy::panic,
     clippy::allow_attributes,
-    clippy::cast_possible_truncation
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    unreachable_pub
 )]
 
+mod batching;
+mod ends;
+mod fairness;
 mod golden;
+mod prefix_cache;
+mod random;
+mod support;
