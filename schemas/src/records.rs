@@ -22,6 +22,9 @@ pub const USAGE_TOPIC: &str = "weir.usage.v1";
 pub const EXECUTIONS_TOPIC: &str = "weir.executions.v1";
 /// Topic of [`RejectionRecord`]s, keyed by tenant id where known.
 pub const REJECTIONS_TOPIC: &str = "weir.rejections.v1";
+/// Topic of a record that its sender's disk damaged or lost: it keeps the sequence gapless, so that the ledger's
+/// watermark can pass, and is listed there as a dead letter.
+pub const DAMAGED_TOPIC: &str = "weir.damaged.v1";
 
 /// A CloudEvents 1.0 envelope in its JSON format.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]

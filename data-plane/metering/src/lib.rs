@@ -18,7 +18,3 @@ pub use error::LogError;
 pub use frame::MAX_PAYLOAD_BYTES;
 pub use log::{LogOptions, LogStats, OpenEntry, RecordLog, Unclosed};
 pub use relay::{Delivery, FlushError, Relay, RelayMetrics, RelayOptions, Transport, TransportError};
-
-/// Topic of a record that its sender's disk damaged or lost: it keeps the sequence gapless, so that the ledger's
-/// watermark can pass, and is listed there as a dead letter.
-pub const DAMAGED_TOPIC: &str = "weir.damaged.v1";

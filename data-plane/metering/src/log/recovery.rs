@@ -2,7 +2,7 @@
 //!
 //! The previous run's last segment is never written to again: a torn tail stays where it is and a new segment
 //! follows. A sequence that the counters say was used but that no whole frame holds is filled with a record on
-//! [`DAMAGED_TOPIC`](crate::DAMAGED_TOPIC), so that the ledger is told instead of waiting for it for ever.
+//! [`DAMAGED_TOPIC`](weir_schemas::records::DAMAGED_TOPIC), so that the ledger is told instead of waiting for it for ever.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fs;
@@ -10,11 +10,11 @@ use std::ops::Range;
 use std::path::Path;
 
 use serde_json::json;
+use weir_schemas::records::DAMAGED_TOPIC;
 
 use super::LogOptions;
 use super::keeper::WATERMARK_FILE;
 use super::writer::{Place, SegmentInfo, Writer};
-use crate::DAMAGED_TOPIC;
 use crate::error::LogError;
 use crate::frame::{Frame, FrameBuffer, Frames, Item, NO_ENTRY};
 use crate::segment::{self, Counters, HEADER_BYTES, SegmentFile, segment_path};
