@@ -1,72 +1,44 @@
 //! The operations of [`crate::reference`], fast: run-time dispatch over instruction sets, integer dot products on quantised
 //! weights, one pinned thread pool.
 //!
-//! [`Cpu`] is chosen once at start. Operations are fused so that a layer costs five calls (each is one hand-over to the
-//! pool): `matmul` normalises or gates its input on the way in and adds to the residual on the way out; `attention`
-//! normalises heads, turns, stores and attends.
+//! [`Cpu`] is chosen once at start. Operations are fused so that a layer costs five calls: `matmul` normalises or gates its
+//! input on the way in and adds to the residual on the way out; `attention` normalises heads, turns, stores and attends.
 
+mod activations;
+mod aligned;
+mod amx;
+mod elementwise;
 mod isa;
+mod matmul;
 mod packed;
+mod pool;
+mod simd;
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 pub use isa::Isa;
+pub use matmul::{MatmulInput, MatmulOutput};
 pub use packed::{PackError, PackedMatrix};
+pub use pool::ThreadPool;
 
 use crate::attention::AttentionStep;
 use crate::kv::PagePool;
 use crate::reference;
+use activations::Activations;
+use simd::{Kernel, Simd, dispatch};
 
-/// An instruction set and the threads that use it.
+/// An instruction set and the threads that use it. One call runs at a time.
 #[derive(Debug)]
 pub struct Cpu {
     isa: Isa,
-    num_threads: usize,
-}
-
-/// What a matrix multiplication multiplies: `[rows, columns]` activations, possibly transformed on the way in.
-#[derive(Debug, Clone, Copy)]
-pub enum MatmulInput<'a> {
-    /// As they are.
-    Rows(&'a [f32]),
-    /// RMSNorm of each row.
-    RmsNorm {
-        /// The rows.
-        x: &'a [f32],
-        /// `[columns]` weight.
-        weight: &'a [f32],
-        /// Added to the mean square.
-        epsilon: f32,
-    },
-    /// `silu(gate) · up`, element by element.
-    SiluMul {
-        /// The gate.
-        gate: &'a [f32],
-        /// What it gates.
-        up: &'a [f32],
-    },
-    /// `gelu_tanh(gate) · up`, element by element.
-    GeluTanhMul {
-        /// The gate.
-        gate: &'a [f32],
-        /// What it gates.
-        up: &'a [f32],
-    },
-}
-
-/// One weight that the input is multiplied by, and where `[rows, weight.rows()]` go.
-#[derive(Debug)]
-pub struct MatmulOutput<'a> {
-    /// The weight.
-    pub weight: &'a PackedMatrix,
-    /// The result, row-major.
-    pub out: &'a mut [f32],
-    /// Add to what is there (a residual) instead of replacing it.
-    pub accumulate: bool,
+    pool: ThreadPool,
+    activations: Mutex<Activations>,
 }
 
 impl Cpu {
     /// Starts the pool: `num_threads` threads in all (at least one), the caller's included.
     pub fn new(isa: Isa, num_threads: usize) -> Self {
-        Self { isa, num_threads: num_threads.max(1) }
+        Self { isa, pool: ThreadPool::new(num_threads), activations: Mutex::default() }
     }
 
     /// The instruction set in use.
@@ -76,33 +48,13 @@ impl Cpu {
 
     /// Threads that work on a call.
     pub fn num_threads(&self) -> usize {
-        self.num_threads
+        self.pool.num_threads()
     }
 
     /// Multiplies one input by each of `outputs`' weights. Every weight has the input's row length as its columns; each `out`
     /// holds one row of `weight.rows()` for each input row.
     pub fn matmul(&self, input: MatmulInput<'_>, outputs: &mut [MatmulOutput<'_>]) {
-        let x = match input {
-            MatmulInput::Rows(x) => x.to_vec(),
-            MatmulInput::RmsNorm { x, weight, epsilon } => {
-                let mut out = vec![0.0; x.len()];
-                reference::rms_norm(x, weight, epsilon, &mut out);
-                out
-            }
-            MatmulInput::SiluMul { gate, up } => {
-                let mut out = vec![0.0; up.len()];
-                reference::silu_mul(gate, up, &mut out);
-                out
-            }
-            MatmulInput::GeluTanhMul { gate, up } => {
-                let mut out = vec![0.0; up.len()];
-                reference::gelu_tanh_mul(gate, up, &mut out);
-                out
-            }
-        };
-        for MatmulOutput { weight, out, accumulate } in outputs {
-            weight.matmul(&x, out, *accumulate);
-        }
+        matmul::matmul(self.isa, &self.pool, &mut held(&self.activations), input, outputs);
     }
 
     /// One layer's attention of a step; see [`crate::reference::attention`] for the meaning of every argument.
@@ -120,14 +72,14 @@ impl Cpu {
 
     /// `out = rms_norm(x) · weight`, row by row. Bits as inside [`Self::matmul`].
     pub fn rms_norm(&self, x: &[f32], weight: &[f32], epsilon: f32, out: &mut [f32]) {
-        reference::rms_norm(x, weight, epsilon, out);
+        assert_eq!(x.len(), out.len(), "one length");
+        dispatch(self.isa, RmsNormRows { x, weight, epsilon, out, add: false });
     }
 
     /// `residual += rms_norm(x) · weight`, row by row (Gemma's norms after attention and feed-forward).
     pub fn add_rms_norm(&self, x: &[f32], weight: &[f32], epsilon: f32, residual: &mut [f32]) {
-        let mut out = vec![0.0; x.len()];
-        reference::rms_norm(x, weight, epsilon, &mut out);
-        residual.iter_mut().zip(out).for_each(|(residual, out)| *residual += out);
+        assert_eq!(x.len(), residual.len(), "one length");
+        dispatch(self.isa, RmsNormRows { x, weight, epsilon, out: residual, add: true });
     }
 
     /// Rows `tokens` of an embedding table, dequantised exactly and multiplied by `scale`: `out` is `[tokens, columns]`.
@@ -152,5 +104,34 @@ impl Cpu {
             u32::try_from(best).expect("a vocabulary fits u32")
         };
         x.chunks_exact(columns).map(largest).collect()
+    }
+}
+
+/// The lock, whether or not a panic passed through an earlier holder: every call overwrites what it guards.
+fn held<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+struct RmsNormRows<'a> {
+    x: &'a [f32],
+    weight: &'a [f32],
+    epsilon: f32,
+    out: &'a mut [f32],
+    add: bool,
+}
+
+impl Kernel for RmsNormRows<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let columns = self.weight.len();
+        for (x, out) in self.x.chunks_exact(columns).zip(self.out.chunks_exact_mut(columns)) {
+            if self.add {
+                elementwise::add_rms_norm_row(s, x, self.weight, self.epsilon, out);
+            } else {
+                elementwise::rms_norm_row(s, x, self.weight, self.epsilon, out);
+            }
+        }
     }
 }

@@ -22,7 +22,6 @@ impl Random {
         value - 1.0
     }
 
-    #[expect(dead_code)]
     pub(crate) fn floats(&mut self, len: usize) -> Vec<f32> {
         (0..len).map(|_| self.unit()).collect()
     }

@@ -12,7 +12,9 @@ use super::{k_quants, legacy};
 pub enum CodeBits {
     /// 0..16.
     Four,
-    /// 0..256 (five-, six- and eight-bit types).
+    /// 0..128 (five- and six-bit types).
+    Seven,
+    /// 0..256.
     Eight,
 }
 
@@ -38,12 +40,12 @@ impl IntegerForm {
             GgmlType::F32 | GgmlType::F16 | GgmlType::BF16 => return None,
             GgmlType::Q4_0 => (CodeBits::Four, 8, false, 32, true),
             GgmlType::Q4_1 => (CodeBits::Four, 0, true, 32, true),
-            GgmlType::Q5_0 => (CodeBits::Eight, 16, false, 32, true),
-            GgmlType::Q5_1 => (CodeBits::Eight, 0, true, 32, true),
+            GgmlType::Q5_0 => (CodeBits::Seven, 16, false, 32, true),
+            GgmlType::Q5_1 => (CodeBits::Seven, 0, true, 32, true),
             GgmlType::Q8_0 => (CodeBits::Eight, 128, false, 32, true),
             GgmlType::Q4_K => (CodeBits::Four, 0, true, 32, false),
-            GgmlType::Q5_K => (CodeBits::Eight, 0, true, 32, false),
-            GgmlType::Q6_K => (CodeBits::Eight, 32, false, 16, false),
+            GgmlType::Q5_K => (CodeBits::Seven, 0, true, 32, false),
+            GgmlType::Q6_K => (CodeBits::Seven, 32, false, 16, false),
         };
         Some(Self { code_bits, zero_point, has_minimum, sub_block_elements, half_scales })
     }
@@ -148,7 +150,12 @@ mod tests {
                     *expected,
                     "{ggml_type:?} element {i}"
                 );
-                assert!(form.code_bits == CodeBits::Eight || row.codes[i] < 16);
+                let limit = match form.code_bits {
+                    CodeBits::Four => 16,
+                    CodeBits::Seven => 128,
+                    CodeBits::Eight => 256,
+                };
+                assert!(u16::from(row.codes[i]) < limit);
             }
         }
     }

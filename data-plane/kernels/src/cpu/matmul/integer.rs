@@ -1,0 +1,192 @@
+//! Integer dot products of one strip of sixteen outputs by groups of rows, in vector registers.
+//!
+//! For each row and lane: `sum = Σ_blocks fma(scale·scale_x, Σ codes·codes_x, ·)`, then the minimum's share of the same block.
+//! The order is block after block, whatever the number of rows; the tile kernel keeps the same one.
+#![expect(clippy::needless_range_loop, reason = "index loops over constants are unrolled into registers")]
+
+use super::form::Form;
+use super::output::StripOutput;
+use crate::cpu::activations::QuantizedRows;
+use crate::cpu::packed::{BLOCK, StripLayout};
+use crate::cpu::simd::Simd;
+
+/// One strip by rows `from..to`.
+#[inline(always)]
+pub(super) fn strip<S: Simd, T: Form>(
+    s: S,
+    strip: &[u8],
+    layout: StripLayout,
+    x: QuantizedRows<'_>,
+    (from, to): (usize, usize),
+    out: StripOutput,
+) {
+    let blocks = x.columns / BLOCK;
+    assert!(
+        strip.len() == layout.strip_bytes && layout.codes_offset + blocks * T::BLOCK_BYTES <= strip.len()
+    );
+    assert!(to <= x.rows && x.rows * x.columns <= x.codes.len() && x.rows * blocks <= x.scales.len());
+    assert!(x.scaled_sums.len() == x.scales.len() && x.negated_sums.len() == x.scales.len());
+    assert!(x.negated_half_sums.len() == 2 * x.scales.len());
+    let mut row = from;
+    while row < to {
+        let left = to - row;
+        // SAFETY: the lengths asserted above are what `rows` reads: all blocks of the strip, and rows below `to`.
+        row += unsafe {
+            if S::MATMUL_ROWS >= 16 && left >= 16 {
+                rows::<S, T, 16>(s, strip, layout, x, row, out)
+            } else if S::MATMUL_ROWS >= 8 && left >= 8 {
+                rows::<S, T, 8>(s, strip, layout, x, row, out)
+            } else if left >= 4 {
+                rows::<S, T, 4>(s, strip, layout, x, row, out)
+            } else if left >= 2 {
+                rows::<S, T, 2>(s, strip, layout, x, row, out)
+            } else {
+                rows::<S, T, 1>(s, strip, layout, x, row, out)
+            }
+        };
+    }
+}
+
+/// `R` rows from `row` on; returns `R`.
+///
+/// # Safety
+/// The strip holds `x.columns / 32` blocks of form `T` laid out by `layout`; `x` holds rows `row..row + R`.
+#[inline(always)]
+unsafe fn rows<S: Simd, T: Form, const R: usize>(
+    s: S,
+    strip: &[u8],
+    layout: StripLayout,
+    x: QuantizedRows<'_>,
+    row: usize,
+    out: StripOutput,
+) -> usize {
+    let blocks = x.columns / BLOCK;
+    let mut sums = [s.splat(0.0); R];
+    for block in 0..blocks {
+        // SAFETY: block `block` of the strip and of rows `row..row + R` exist (the caller's promise).
+        unsafe {
+            let codes =
+                load_block::<S, T>(s, strip.as_ptr().add(layout.codes_offset + block * T::BLOCK_BYTES));
+            let mut scales = [s.splat(0.0); 2];
+            for sub in 0..T::SUBS {
+                scales[sub] = load_scales::<S, T>(s, strip.as_ptr(), block * T::SUBS + sub);
+            }
+            let minimum = if T::FORM.has_minimum {
+                load_scales::<S, T>(s, strip.as_ptr().add(layout.scales_bytes), block)
+            } else {
+                s.splat(0.0)
+            };
+            for r in 0..R {
+                let quads = x.codes.as_ptr().add((row + r) * x.columns + block * BLOCK).cast::<i32>();
+                let side = (row + r) * blocks + block;
+                let scale_x = s.splat(*x.scales.as_ptr().add(side));
+                let groups = 8 / T::SUBS;
+                for sub in 0..T::SUBS {
+                    let mut dot = initial_dot::<S, T>(s, x, side, sub);
+                    for group in sub * groups..(sub + 1) * groups {
+                        let quad = quads.add(group).read_unaligned();
+                        dot = if T::EIGHT_BITS {
+                            s.dot_bytes(dot, codes[group], quad)
+                        } else {
+                            s.dot(dot, codes[group], quad)
+                        };
+                    }
+                    sums[r] = s.fma(s.to_float(dot), s.mul(scales[sub], scale_x), sums[r]);
+                }
+                if T::FORM.has_minimum {
+                    sums[r] = s.fma(minimum, s.splat(*x.scaled_sums.as_ptr().add(side)), sums[r]);
+                }
+            }
+        }
+    }
+    for (r, sum) in sums.into_iter().enumerate() {
+        out.put(s, row + r, sum);
+    }
+    R
+}
+
+/// What a dot product starts from: minus the zero point's share.
+///
+/// # Safety
+/// `side` is a block of a row of `x`.
+#[inline(always)]
+unsafe fn initial_dot<S: Simd, T: Form>(s: S, x: QuantizedRows<'_>, side: usize, sub: usize) -> S::I {
+    let subtracted_by_dot = S::BYTES_ARE_BIASED && T::EIGHT_BITS && T::FORM.zero_point == 128;
+    if T::ZERO_BITS == 0 || subtracted_by_dot {
+        return s.splat_i(0);
+    }
+    // SAFETY: both slices cover every block of every row (the caller's promise).
+    let negated_sum = unsafe {
+        if T::SUBS == 2 {
+            *x.negated_half_sums.as_ptr().add(2 * side + sub)
+        } else {
+            *x.negated_sums.as_ptr().add(side)
+        }
+    };
+    zero_share::<S, T>(s, negated_sum)
+}
+
+/// `zero_point · negated_sum` in every lane.
+#[inline(always)]
+pub(super) fn zero_share<S: Simd, T: Form>(s: S, negated_sum: i32) -> S::I {
+    let negated_sum = s.splat_i(negated_sum);
+    match T::ZERO_BITS {
+        3 => s.shift_left::<3>(negated_sum),
+        4 => s.shift_left::<4>(negated_sum),
+        5 => s.shift_left::<5>(negated_sum),
+        _ => s.shift_left::<7>(negated_sum),
+    }
+}
+
+/// The codes of a block, a byte each: eight groups of sixteen outputs by four inputs.
+///
+/// # Safety
+/// Valid for reading a block of form `T`.
+#[inline(always)]
+pub(super) unsafe fn load_block<S: Simd, T: Form>(s: S, from: *const u8) -> [S::C; 8] {
+    // SAFETY: 256 bytes of four-bit codes or 512 of eight-bit codes (the caller's promise).
+    unsafe {
+        if T::FOUR_BITS {
+            let packed = [
+                s.load_codes(from),
+                s.load_codes(from.add(64)),
+                s.load_codes(from.add(128)),
+                s.load_codes(from.add(192)),
+            ];
+            [
+                s.low_nibbles(packed[0]),
+                s.low_nibbles(packed[1]),
+                s.low_nibbles(packed[2]),
+                s.low_nibbles(packed[3]),
+                s.high_nibbles(packed[0]),
+                s.high_nibbles(packed[1]),
+                s.high_nibbles(packed[2]),
+                s.high_nibbles(packed[3]),
+            ]
+        } else {
+            [
+                s.load_codes(from),
+                s.load_codes(from.add(64)),
+                s.load_codes(from.add(128)),
+                s.load_codes(from.add(192)),
+                s.load_codes(from.add(256)),
+                s.load_codes(from.add(320)),
+                s.load_codes(from.add(384)),
+                s.load_codes(from.add(448)),
+            ]
+        }
+    }
+}
+
+/// Sixteen scales (or minimums).
+///
+/// # Safety
+/// Sub-block `sub` of the section at `section` exists.
+#[inline(always)]
+pub(super) unsafe fn load_scales<S: Simd, T: Form>(s: S, section: *const u8, sub: usize) -> S::F {
+    // SAFETY: the section holds `SCALES_BYTES` for each sub-block (the caller's promise).
+    unsafe {
+        let at = section.add(sub * T::SCALES_BYTES);
+        if T::FORM.half_scales { s.load_half(at.cast()) } else { s.load(at.cast()) }
+    }
+}
