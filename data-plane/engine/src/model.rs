@@ -9,8 +9,8 @@ mod facts;
 pub(crate) mod forward;
 mod load_error;
 mod model_file;
-mod scratch;
 pub mod ops;
+mod scratch;
 mod tokenizer_metadata;
 mod weights;
 
@@ -18,3 +18,8 @@ pub use facts::ModelFacts;
 pub use load_error::LoadError;
 pub use model_file::ModelFile;
 pub use tokenizer_metadata::TokenizerMetadata;
+
+#[cfg(test)]
+mod test_file;
+#[cfg(test)]
+mod tests;

@@ -96,7 +96,15 @@ impl ReferenceExecutor {
     /// # Errors
     /// As [`CpuExecutor::load`].
     pub fn load(path: &Path, config: &CpuConfig) -> Result<Self, LoadError> {
-        Self::with_ops(ReferenceOps, &ModelFile::open(path)?, config)
+        Self::load_file(&ModelFile::open(path)?, config)
+    }
+
+    /// Loads an open model file.
+    ///
+    /// # Errors
+    /// As [`CpuExecutor::load`].
+    pub fn load_file(file: &ModelFile, config: &CpuConfig) -> Result<Self, LoadError> {
+        Self::with_ops(ReferenceOps, file, config)
     }
 }
 
