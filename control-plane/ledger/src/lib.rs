@@ -1,1 +1,22 @@
-//! See ARCHITECTURE.md.
+//! The ledger: takes records from gateways and workers, charges each request once, keeps roll-ups and watermarks.
+//!
+//! Owns: the tables `ledger_*` and the promise that a batch is acknowledged only when its charges, roll-ups and the
+//! sender's watermark are committed together. Never: a price of its own (it reads `price_versions`), a change to a
+//! row once written, or a float. Start reading at [`start`], then `batch.rs` for what happens to a batch.
+#![cfg_attr(test, allow(clippy::unwrap_used, clippy::panic, clippy::allow_attributes))]
+
+mod batch;
+mod config;
+mod incoming;
+mod metrics;
+mod pricing;
+mod rpc;
+mod start;
+mod store;
+mod verify;
+
+pub use config::{Config, ConfigError, RawConfig};
+pub use pricing::{Priced, price_unpriced};
+pub use start::{Deps, ReadyProbe, Running, StartError, start};
+pub use store::{MigrateError, connect, migrate};
+pub use verify::{Difference, Range, SequenceGap, VerifyReport, verify};

@@ -1,0 +1,176 @@
+//! The ledger's section of the configuration file.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use sqlx::postgres::PgConnectOptions;
+use weir_schemas::rpc::auth::{InternalSecret, SecretError};
+
+/// A sender's batches are serial, so more connections than senders that catch up at once are idle.
+const DEFAULT_MAX_CONNECTIONS: u32 = 8;
+/// How late a price that arrives after its requests is applied.
+const DEFAULT_PRICING_INTERVAL_MS: u64 = 5_000;
+const MAX_PRICING_INTERVAL_MS: u64 = 3_600_000;
+
+/// The section as it stands in the file: `[ledger]`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct RawConfig {
+    /// Address of the RPC listener.
+    pub listen: SocketAddr,
+    /// Take any free port when that one is taken.
+    pub port_fallback: bool,
+    /// `postgres://…`; empty: read `database_url_file`.
+    pub database_url: String,
+    /// File with the database URL, where that holds a password.
+    pub database_url_file: PathBuf,
+    /// File with the installation's secret.
+    pub internal_secret_file: PathBuf,
+    /// Connections to Postgres.
+    pub max_connections: u32,
+    /// Time between looks for prices of records that had none.
+    pub pricing_interval_ms: u64,
+}
+
+impl Default for RawConfig {
+    fn default() -> Self {
+        Self {
+            listen: SocketAddr::from(([127, 0, 0, 1], 7103)),
+            port_fallback: false,
+            database_url: String::new(),
+            database_url_file: PathBuf::from("/etc/weir/database_url"),
+            internal_secret_file: PathBuf::from("/etc/weir/internal_secret"),
+            max_connections: DEFAULT_MAX_CONNECTIONS,
+            pricing_interval_ms: DEFAULT_PRICING_INTERVAL_MS,
+        }
+    }
+}
+
+/// The section, checked.
+#[derive(Debug, Clone)]
+pub struct Config {
+    /// Address of the RPC listener.
+    pub listen: SocketAddr,
+    /// Take any free port when that one is taken.
+    pub port_fallback: bool,
+    /// How to reach Postgres.
+    pub database: PgConnectOptions,
+    /// The installation's secret.
+    pub secret: InternalSecret,
+    /// Connections to Postgres.
+    pub max_connections: u32,
+    /// Time between looks for prices of records that had none.
+    pub pricing_interval: Duration,
+}
+
+/// What is wrong with the section.
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigError {
+    /// No secret, no internal RPC.
+    #[error("ledger.internal_secret_file")]
+    Secret(#[source] SecretError),
+    /// The file with the database URL cannot be read.
+    #[error("ledger.database_url is empty and ledger.database_url_file ({path}) cannot be read")]
+    DatabaseUrlFile {
+        /// The file.
+        path: String,
+        /// The cause.
+        #[source]
+        source: std::io::Error,
+    },
+    /// Not a Postgres URL; it may hold a password, so it is not shown.
+    #[error("the ledger's database URL is not of the form postgres://…")]
+    DatabaseUrl,
+    /// Out of range.
+    #[error("ledger.{key} is {actual}, but must be {min} to {max}")]
+    OutOfRange {
+        /// Which value.
+        key: &'static str,
+        /// As configured.
+        actual: u64,
+        /// Least.
+        min: u64,
+        /// Most.
+        max: u64,
+    },
+}
+
+impl TryFrom<RawConfig> for Config {
+    type Error = ConfigError;
+
+    fn try_from(raw: RawConfig) -> Result<Self, ConfigError> {
+        let RawConfig {
+            listen,
+            port_fallback,
+            database_url,
+            database_url_file,
+            internal_secret_file,
+            max_connections,
+            pricing_interval_ms,
+        } = raw;
+        in_range("max_connections", max_connections.into(), 2, 100)?;
+        in_range("pricing_interval_ms", pricing_interval_ms, 100, MAX_PRICING_INTERVAL_MS)?;
+        let secret = InternalSecret::from_file(&internal_secret_file).map_err(ConfigError::Secret)?;
+        let url = match database_url.is_empty() {
+            false => database_url,
+            true => std::fs::read_to_string(&database_url_file).map_err(|source| {
+                ConfigError::DatabaseUrlFile { path: database_url_file.display().to_string(), source }
+            })?,
+        };
+        let url = url.trim();
+        if !url.starts_with("postgres://") && !url.starts_with("postgresql://") {
+            return Err(ConfigError::DatabaseUrl);
+        }
+        Ok(Self {
+            listen,
+            port_fallback,
+            database: url.parse().map_err(|_| ConfigError::DatabaseUrl)?,
+            secret,
+            max_connections,
+            pricing_interval: Duration::from_millis(pricing_interval_ms),
+        })
+    }
+}
+
+fn in_range(key: &'static str, actual: u64, min: u64, max: u64) -> Result<(), ConfigError> {
+    match (min..=max).contains(&actual) {
+        true => Ok(()),
+        false => Err(ConfigError::OutOfRange { key, actual, min, max }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn with_secret(change: impl FnOnce(&mut RawConfig)) -> Result<Config, ConfigError> {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), "0123456789abcdef0123456789abcdef\n").unwrap();
+        let mut raw = RawConfig {
+            internal_secret_file: file.path().to_owned(),
+            database_url: "postgres:///weir".into(),
+            ..RawConfig::default()
+        };
+        change(&mut raw);
+        Config::try_from(raw)
+    }
+
+    #[test]
+    fn nothing_starts_without_a_secret_and_a_database() {
+        assert!(with_secret(|_| ()).is_ok());
+        let no_secret = with_secret(|raw| raw.internal_secret_file = "/nowhere".into());
+        assert!(matches!(no_secret, Err(ConfigError::Secret(_))));
+        let no_database = with_secret(|raw| {
+            raw.database_url.clear();
+            raw.database_url_file = "/nowhere".into();
+        });
+        assert!(matches!(no_database, Err(ConfigError::DatabaseUrlFile { .. })));
+        let other = with_secret(|raw| raw.database_url = "mysql://user:hidden@host/db".into()).unwrap_err();
+        assert!(!format!("{other} {other:?}").contains("hidden"));
+        for change in [|raw: &mut RawConfig| raw.max_connections = 0, |raw| raw.pricing_interval_ms = 0] {
+            assert!(matches!(with_secret(change), Err(ConfigError::OutOfRange { .. })));
+        }
+    }
+}

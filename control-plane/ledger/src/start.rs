@@ -1,0 +1,208 @@
+//! From a checked configuration to a ledger that takes records, and to its end.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use prometheus_client::registry::Registry;
+use tokio::net::TcpListener;
+use tokio::sync::{Notify, Semaphore, watch};
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+use tonic::service::interceptor::InterceptedService;
+use tonic::transport::Server;
+use tonic::transport::server::TcpIncoming;
+use weir_schemas::clock::Clock;
+use weir_schemas::rpc::auth::InternalSecret;
+use weir_schemas::rpc::ledger::ledger_server::LedgerServer;
+
+use crate::config::Config;
+use crate::metrics::Metrics;
+use crate::pricing::price_unpriced;
+use crate::rpc::LedgerService;
+use crate::store;
+
+/// Relays send at most 1 MiB of payload in a batch.
+const MAX_MESSAGE_BYTES: usize = 4 << 20;
+/// A sender has one batch under way; a few more cover a reconnect.
+const MAX_CALLS_PER_CONNECTION: usize = 8;
+/// A sender that vanished without a word is noticed within this and half as much again.
+const KEEP_ALIVE: Duration = Duration::from_secs(10);
+/// First and longest wait between tries to prepare the database.
+const PREPARE_WAIT: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(5));
+/// How long batches under way may take to commit when the process stops.
+const STOP_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// What only `main` can make.
+#[derive(Debug, Clone)]
+pub struct Deps {
+    /// The wall clock.
+    pub clock: Clock,
+}
+
+/// Why the ledger did not start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// The address cannot be bound.
+    #[error("cannot listen on {address}")]
+    Listen {
+        /// The address.
+        address: SocketAddr,
+        /// The cause.
+        #[source]
+        source: std::io::Error,
+    },
+}
+
+/// Answers whether the ledger can take records, and if not, why.
+pub type ReadyProbe = Arc<dyn Fn() -> Result<(), String> + Send + Sync>;
+
+/// A ledger that serves.
+#[derive(Debug)]
+pub struct Running {
+    /// Where its RPC listens.
+    pub rpc_addr: SocketAddr,
+    service: LedgerService,
+    price_now: Arc<Notify>,
+    tasks: JoinSet<()>,
+}
+
+impl Running {
+    /// Resolves after the stop signal, when batches under way are committed or given up.
+    pub async fn stopped(mut self) {
+        while let Some(ended) = self.tasks.join_next().await {
+            if let Err(error) = ended {
+                tracing::error!(
+                    error = &error as &dyn std::error::Error,
+                    "a task of the ledger ended abnormally"
+                );
+            }
+        }
+        self.service.pool.close().await;
+    }
+
+    /// Ready means: the schema is up to date and Postgres answered last.
+    pub fn ready_probe(&self) -> ReadyProbe {
+        let obstacle = Arc::clone(&self.service.obstacle);
+        Arc::new(move || obstacle.borrow().clone().map_or(Ok(()), Err))
+    }
+
+    /// Starts a pricing pass now, because a price was set.
+    pub fn price_now(&self) {
+        self.price_now.notify_one();
+    }
+}
+
+/// Binds and serves; waits for Postgres in the background, answering Unavailable meanwhile.
+pub async fn start(
+    config: Config,
+    deps: Deps,
+    registry: &mut Registry,
+    cancel: CancellationToken,
+) -> Result<Running, StartError> {
+    let Config { listen, port_fallback, database, secret, max_connections, pricing_interval } = config;
+    let (listener, rpc_addr) = bind(listen, port_fallback).await?;
+    let (migrated, is_migrated) = watch::channel(false);
+    let batches = usize::try_from(max_connections.saturating_sub(1).max(1)).unwrap_or(1);
+    let service = LedgerService {
+        pool: store::connect(database, max_connections),
+        clock: deps.clock,
+        metrics: Metrics::register(registry),
+        turns: Arc::new(Semaphore::new(batches)),
+        obstacle: Arc::new(watch::Sender::new(Some("waiting for the database".to_owned()))),
+        migrated: is_migrated,
+    };
+    let price_now = Arc::new(Notify::new());
+    let mut tasks = JoinSet::new();
+    tasks.spawn(serve(listener, service.clone(), secret, cancel.clone()));
+    let tending = tend(service.clone(), migrated, Arc::clone(&price_now), pricing_interval);
+    tasks.spawn(async move {
+        cancel.run_until_cancelled(tending).await;
+    });
+    tracing::info!(%rpc_addr, "ledger started");
+    Ok(Running { rpc_addr, service, price_now, tasks })
+}
+
+async fn bind(address: SocketAddr, port_fallback: bool) -> Result<(TcpListener, SocketAddr), StartError> {
+    let listen = |source| StartError::Listen { address, source };
+    let listener = match TcpListener::bind(address).await {
+        Err(error) if port_fallback && error.kind() == std::io::ErrorKind::AddrInUse => {
+            TcpListener::bind(SocketAddr::new(address.ip(), 0)).await.map_err(listen)?
+        }
+        outcome => outcome.map_err(listen)?,
+    };
+    let bound = listener.local_addr().map_err(listen)?;
+    Ok((listener, bound))
+}
+
+async fn serve(
+    listener: TcpListener,
+    service: LedgerService,
+    secret: InternalSecret,
+    cancel: CancellationToken,
+) {
+    let rpc = LedgerServer::new(service).max_decoding_message_size(MAX_MESSAGE_BYTES);
+    let stop = cancel.clone();
+    let served = Server::builder()
+        .http2_keepalive_interval(Some(KEEP_ALIVE))
+        .http2_keepalive_timeout(Some(KEEP_ALIVE / 2))
+        .concurrency_limit_per_connection(MAX_CALLS_PER_CONNECTION)
+        .add_service(InterceptedService::new(rpc, secret.require()))
+        .serve_with_incoming_shutdown(
+            TcpIncoming::from(listener).with_nodelay(Some(true)),
+            stop.cancelled_owned(),
+        );
+    let overdue = async {
+        cancel.cancelled().await;
+        tokio::time::sleep(STOP_TIMEOUT).await;
+    };
+    tokio::select! {
+        served = served => {
+            if let Err(error) = served {
+                tracing::error!(error = &error as &dyn std::error::Error, "the ledger's RPC listener failed");
+            }
+        }
+        () = overdue => tracing::warn!("a sender's call did not end in time; its batch is rolled back and sent again"),
+    }
+}
+
+/// Prepares the database, however long it is away, then prices what waits.
+async fn tend(
+    service: LedgerService,
+    migrated: watch::Sender<bool>,
+    price_now: Arc<Notify>,
+    pricing_interval: Duration,
+) {
+    let (mut wait, longest) = PREPARE_WAIT;
+    let mut failures = 0u64;
+    while let Err(error) = store::migrate(&service.pool).await {
+        failures += 1;
+        if failures.is_power_of_two() {
+            tracing::warn!(
+                error = &error as &dyn std::error::Error,
+                failures,
+                "the ledger waits for Postgres; senders keep their records"
+            );
+        }
+        tokio::time::sleep(wait).await;
+        wait = (wait * 2).min(longest);
+    }
+    migrated.send_replace(true);
+    service.here();
+    loop {
+        match price_unpriced(&service.pool, &service.clock).await {
+            Ok(priced) => {
+                service.here();
+                service.metrics.unpriced(priced.waiting);
+                if priced.charged > 0 {
+                    tracing::info!(
+                        charged = priced.charged,
+                        "records that had waited for a price are charged"
+                    );
+                }
+            }
+            Err(error) => drop(service.away(&error)),
+        }
+        drop(tokio::time::timeout(pricing_interval, price_now.notified()).await);
+    }
+}
