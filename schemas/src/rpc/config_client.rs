@@ -162,6 +162,7 @@ impl ConfigClient {
             address: identity.address.clone(),
             pool: identity.pool.clone(),
             held: ResourceType::ALL.iter().map(held).collect(),
+            revision: Some(snapshot.revision.into()),
         }
     }
 

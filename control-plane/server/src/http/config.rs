@@ -1,0 +1,3 @@
+//! The config that is published to the nodes.
+
+pub(crate) mod get;

@@ -1,0 +1,46 @@
+//! `PATCH /api/v1/deployments/{deployment_id}`
+
+use axum::extract::State;
+use axum::response::Response;
+use serde::Deserialize;
+use utoipa::ToSchema;
+use weir_domain::deployment::{Deployment, DeploymentCommand};
+use weir_schemas::ids::DeploymentId;
+
+use super::DeploymentView;
+use crate::auth::PlatformAdmin;
+use crate::http::App;
+use crate::http::extract::{Body, Path, WriteHeaders};
+use crate::http::problem::Problem;
+use crate::http::schema::{ReadProblems, SloBody, WriteProblems};
+use crate::http::write::{Reply, single};
+
+/// What to change; what is absent stays.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct UpdateDeployment {
+    /// Replicas wanted.
+    #[schema(minimum = 1)]
+    replicas: Option<u32>,
+    /// Latency targets.
+    slo: Option<SloBody>,
+}
+
+/// Change a deployment's replicas or latency targets. Another version is another deployment.
+#[utoipa::path(patch, path = "/api/v1/deployments/{deployment_id}", tag = "deployments", request_body = UpdateDeployment,
+    params(("deployment_id" = String, Path), ("If-Match" = Option<String>, Header, description = "The ETag that the change is based on."), ("Idempotency-Key" = Option<String>, Header, description = "Names this write; a repeat within a day gets the same answer.")),
+    responses((status = 200, body = DeploymentView, headers(("ETag" = String))), ReadProblems, WriteProblems),
+    security(("token" = ["platform:admin"])))]
+pub(crate) async fn update_deployment(
+    admin: PlatformAdmin,
+    State(app): State<App>,
+    Path(id): Path<DeploymentId>,
+    headers: WriteHeaders,
+    Body { value: body, digest }: Body<UpdateDeployment>,
+) -> Result<Response, Problem> {
+    let command = DeploymentCommand::Update { replicas: body.replicas, slo: body.slo.map(Into::into) };
+    single::<Deployment, _>(&app, &admin.caller, (headers, &digest), (id, command), |deployment| {
+        Reply::ok(deployment.map(DeploymentView::from))
+    })
+    .await
+}

@@ -1,0 +1,3 @@
+//! The event log, for audit.
+
+pub(crate) mod list;

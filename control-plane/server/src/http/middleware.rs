@@ -1,0 +1,53 @@
+//! Around every operation: metrics by route, panics as problems, and answers where nothing is served.
+
+use std::time::Instant;
+
+use axum::Router;
+use axum::extract::{MatchedPath, Request, State};
+use axum::http::StatusCode;
+use axum::middleware::{Next, from_fn_with_state};
+use axum::response::{IntoResponse, Response};
+use tower_http::catch_panic::CatchPanicLayer;
+use weir_schemas::error_class::ErrorClass;
+
+use super::App;
+use super::problem::Problem;
+use crate::metrics::{RequestLabels, RouteLabels};
+
+/// Nothing is served here.
+pub(super) async fn not_found() -> Problem {
+    Problem::absent("route")
+}
+
+/// Something is, but not by this method.
+pub(super) async fn method_not_allowed() -> Problem {
+    Problem::invalid("this route has no such method")
+        .with_status(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed")
+}
+
+/// Puts the layers around `router`.
+pub(super) fn around(router: Router<App>, app: App) -> Router<App> {
+    router.layer(CatchPanicLayer::custom(panicked)).layer(from_fn_with_state(app, measure))
+}
+
+/// The panic hook has logged it; its text may hold anything and is not shown.
+fn panicked(_: Box<dyn std::any::Any + Send>) -> Response {
+    Problem::of(ErrorClass::Internal, "an internal error; see the control plane's log").into_response()
+}
+
+async fn measure(State(app): State<App>, request: Request, next: Next) -> Response {
+    let route = request.extensions().get::<MatchedPath>().map_or("unmatched", MatchedPath::as_str).to_owned();
+    let method = request.method().as_str();
+    // The method is the client's text: anything but the usual ones is counted together.
+    let method = match method {
+        "GET" | "POST" | "PUT" | "PATCH" | "DELETE" | "HEAD" | "OPTIONS" => method.to_owned(),
+        _ => "OTHER".to_owned(),
+    };
+    let begun = Instant::now();
+    let response = next.run(request).await;
+    let labels = RouteLabels { method: method.clone(), route: route.clone() };
+    app.metrics.request_seconds.get_or_create(&labels).observe(begun.elapsed().as_secs_f64());
+    let labels = RequestLabels { method, route, status: response.status().as_u16() };
+    app.metrics.requests.get_or_create(&labels).inc();
+    response
+}

@@ -1,0 +1,225 @@
+//! From a checked configuration to a control plane that serves, and to its end.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use prometheus_client::registry::Registry;
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+use tonic::service::interceptor::InterceptedService;
+use tonic::transport::Server;
+use tonic::transport::server::TcpIncoming;
+use weir_schemas::clock::Clock;
+use weir_schemas::rpc::auth::InternalSecret;
+use weir_schemas::rpc::config::config_server::ConfigServer;
+
+use crate::auth::Signer;
+use crate::bootstrap;
+use crate::bootstrap::BootstrapError;
+use crate::config::Config;
+use crate::http::{self, App};
+use crate::metrics::Metrics;
+use crate::publisher::{Board, ConfigService, Published, follow};
+use crate::store::Store;
+
+/// A node's messages are a hello or one answer.
+const NODE_MESSAGE_BYTES_MAX: usize = 64 * 1024;
+/// A node that vanished without a word is noticed within this and half as much again.
+const KEEP_ALIVE: Duration = Duration::from_secs(10);
+/// How long Postgres may take to be there when the control plane starts.
+const DATABASE_WAIT: Duration = Duration::from_secs(60);
+const DATABASE_RETRY: Duration = Duration::from_millis(500);
+/// How long requests in progress may take to end when the process stops.
+const STOP_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// What only `main` can make.
+#[derive(Clone)]
+pub struct Deps {
+    /// The wall clock.
+    pub clock: Clock,
+    /// What `GET /metrics` answers: the process' whole registry.
+    pub metrics_text: Arc<dyn Fn() -> String + Send + Sync>,
+}
+
+impl std::fmt::Debug for Deps {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Deps").field("clock", &self.clock).finish_non_exhaustive()
+    }
+}
+
+/// Why the control plane did not start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// An address cannot be bound.
+    #[error("cannot listen on {address}")]
+    Listen {
+        /// The address.
+        address: SocketAddr,
+        /// The cause.
+        #[source]
+        source: std::io::Error,
+    },
+    /// The database, the signing keys or the first admin key could not be prepared.
+    #[error("the control plane's state cannot be prepared")]
+    Prepare(#[source] BootstrapError),
+}
+
+/// A control plane that serves.
+pub struct Running {
+    /// Where the HTTP API listens.
+    pub http_addr: SocketAddr,
+    /// Where the config stream listens.
+    pub rpc_addr: SocketAddr,
+    /// The first operator's token, at an installation's first start only. It is stored nowhere: show it once.
+    pub bootstrap_token: Option<String>,
+    store: Store,
+    tasks: JoinSet<()>,
+    streams: TaskTracker,
+}
+
+impl std::fmt::Debug for Running {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Running")
+            .field("http_addr", &self.http_addr)
+            .field("rpc_addr", &self.rpc_addr)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Running {
+    /// Resolves after the stop signal, when requests in progress have ended or were given up.
+    pub async fn stopped(mut self) {
+        while let Some(ended) = self.tasks.join_next().await {
+            if let Err(error) = ended {
+                let error = &error as &dyn std::error::Error;
+                tracing::error!(error, "a task of the control plane ended abnormally");
+            }
+        }
+        self.streams.close();
+        self.streams.wait().await;
+        self.store.close().await;
+    }
+}
+
+/// Prepares the database, binds and serves. Waits a bounded time for Postgres to be there.
+pub async fn start(
+    config: Config,
+    deps: Deps,
+    registry: &mut Registry,
+    cancel: CancellationToken,
+) -> Result<Running, StartError> {
+    let Config { http_listen, rpc_listen, port_fallback, data_dir, database, secret, identity } = config;
+    let (http_listener, http_addr) = bind(http_listen, port_fallback).await?;
+    let (rpc_listener, rpc_addr) = bind(rpc_listen, port_fallback).await?;
+    let metrics = Metrics::register(registry);
+    let store = Store::new(database, metrics.event_lock_hold_seconds.clone());
+    let signer = Signer::open(&data_dir, identity.clone())
+        .map_err(|error| StartError::Prepare(BootstrapError::Signer(error)))?;
+    let bootstrap_token = prepare(&store, &signer, &deps.clock).await.map_err(StartError::Prepare)?;
+
+    let (publish, published) = watch::channel(Arc::new(Published::default()));
+    let board = Board::new(metrics.clone());
+    let streams = TaskTracker::new();
+    let mut tasks = JoinSet::new();
+    let following = follow(store.clone(), identity, deps.clock.clone(), metrics.clone(), publish);
+    let stop = cancel.clone();
+    tasks.spawn(async move {
+        stop.run_until_cancelled(following).await;
+    });
+    let service = ConfigService {
+        store: store.clone(),
+        board: board.clone(),
+        clock: deps.clock.clone(),
+        published: published.clone(),
+        tasks: streams.clone(),
+        cancel: cancel.clone(),
+    };
+    tasks.spawn(serve_rpc(rpc_listener, service, secret, cancel.clone()));
+    let app = App {
+        store: store.clone(),
+        signer,
+        board,
+        published,
+        clock: deps.clock,
+        metrics,
+        metrics_text: deps.metrics_text,
+    };
+    tasks.spawn(serve_http(http_listener, app, cancel));
+    tracing::info!(%http_addr, %rpc_addr, "control plane started");
+    Ok(Running { http_addr, rpc_addr, bootstrap_token, store, tasks, streams })
+}
+
+async fn prepare(store: &Store, signer: &Signer, clock: &Clock) -> Result<Option<String>, BootstrapError> {
+    let begun = Instant::now();
+    loop {
+        match bootstrap::prepare(store, signer, clock).await {
+            Err(error) if error.is_outage() && begun.elapsed() < DATABASE_WAIT => {
+                tracing::warn!(%error, "waiting for the database");
+                tokio::time::sleep(DATABASE_RETRY).await;
+            }
+            outcome => return outcome,
+        }
+    }
+}
+
+async fn bind(address: SocketAddr, port_fallback: bool) -> Result<(TcpListener, SocketAddr), StartError> {
+    let listen = |source| StartError::Listen { address, source };
+    let listener = match TcpListener::bind(address).await {
+        Err(error) if port_fallback && error.kind() == std::io::ErrorKind::AddrInUse => {
+            TcpListener::bind(SocketAddr::new(address.ip(), 0)).await.map_err(listen)?
+        }
+        outcome => outcome.map_err(listen)?,
+    };
+    let bound = listener.local_addr().map_err(listen)?;
+    Ok((listener, bound))
+}
+
+/// Serves until cancelled and then at most [`STOP_TIMEOUT`] longer.
+async fn serve_http(listener: TcpListener, app: App, cancel: CancellationToken) {
+    let served =
+        axum::serve(listener, http::router(app)).with_graceful_shutdown(cancel.clone().cancelled_owned());
+    until_given_up(served.into_future(), cancel, "the HTTP API").await;
+}
+
+async fn serve_rpc(
+    listener: TcpListener,
+    service: ConfigService,
+    secret: InternalSecret,
+    cancel: CancellationToken,
+) {
+    let rpc = ConfigServer::new(service).max_decoding_message_size(NODE_MESSAGE_BYTES_MAX);
+    let served = Server::builder()
+        .http2_keepalive_interval(Some(KEEP_ALIVE))
+        .http2_keepalive_timeout(Some(KEEP_ALIVE / 2))
+        .add_service(InterceptedService::new(rpc, secret.require()))
+        .serve_with_incoming_shutdown(
+            TcpIncoming::from(listener).with_nodelay(Some(true)),
+            cancel.clone().cancelled_owned(),
+        );
+    until_given_up(served, cancel, "the config stream").await;
+}
+
+async fn until_given_up<E: std::error::Error + 'static>(
+    served: impl Future<Output = Result<(), E>>,
+    cancel: CancellationToken,
+    what: &'static str,
+) {
+    let give_up = async {
+        cancel.cancelled().await;
+        tokio::time::sleep(STOP_TIMEOUT).await;
+    };
+    tokio::select! {
+        outcome = served => {
+            if let Err(error) = outcome {
+                tracing::error!(error = &error as &dyn std::error::Error, "{what} ended");
+            }
+        }
+        () = give_up => tracing::warn!("{what} was stopped with requests in progress"),
+    }
+    // One listener without the other is no control plane.
+    cancel.cancel();
+}
