@@ -1,1 +1,31 @@
-//! See ARCHITECTURE.md.
+//! The OpenAI-compatible edge: who may ask, what of, how much of it, where it runs, and what is written down about it.
+//!
+//! Owns a request from its first byte to its charge record. Never: the weights, a scheduling decision, a price, or a
+//! call to the control plane on a request's path. Start reading at [`start`], then `http/answer.rs` and `pipeline.rs`,
+//! which name the stages in order: authenticate → parse and validate → resolve → render and tokenise → admit → route
+//! → stream → settle.
+#![cfg_attr(test, allow(clippy::unwrap_used, clippy::panic, clippy::allow_attributes))]
+
+mod admission;
+mod authenticate;
+mod background;
+mod config;
+mod error;
+mod generation;
+mod http;
+mod indexed_config;
+mod metrics;
+mod model_texts;
+mod node_id;
+mod openai;
+mod output_budget;
+mod pipeline;
+mod record;
+mod rejections;
+mod resolve;
+mod routing;
+mod start;
+mod tokenise;
+
+pub use config::{Config, ConfigError, RawConfig};
+pub use start::{Deps, Running, StartError, start};

@@ -1,0 +1,192 @@
+//! A token bucket in exact integers, with time passed in. Capacity is one minute's limit, which is also the largest
+//! burst. It may go into debt (a settlement above its reservation) and then refills before it admits again.
+
+use std::time::Duration;
+
+/// Levels are kept in units × microseconds of a minute, so that refilling by `limit` each microsecond is exact.
+const SCALE: i128 = 60_000_000;
+
+/// Level of one per-minute limit. Limits up to 2^64 - 1 are exact.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct TokenBucket {
+    limit: u64,
+    level_scaled: i128,
+    refilled_at: Duration,
+}
+
+impl TokenBucket {
+    /// A full bucket: for who was never limited here before.
+    pub(crate) fn full(limit: u64, now: Duration) -> Self {
+        Self { limit, level_scaled: i128::from(limit) * SCALE, refilled_at: now }
+    }
+
+    /// An empty bucket: for who was already running without this limit, so that setting one gives no burst.
+    pub(crate) fn empty(limit: u64, now: Duration) -> Self {
+        Self { limit, level_scaled: 0, refilled_at: now }
+    }
+
+    pub(crate) fn limit(&self) -> u64 {
+        self.limit
+    }
+
+    /// Adds what `now` has earned. Time that runs backwards earns nothing.
+    pub(crate) fn refill(&mut self, now: Duration) {
+        let elapsed_us = now.saturating_sub(self.refilled_at).as_micros();
+        if elapsed_us == 0 {
+            return;
+        }
+        // Whole microseconds only; the rest is earned next time.
+        self.refilled_at += Duration::from_micros(u64::try_from(elapsed_us).unwrap_or(u64::MAX));
+        let earned = i128::from(self.limit).saturating_mul(i128::try_from(elapsed_us).unwrap_or(i128::MAX));
+        self.level_scaled = self.level_scaled.saturating_add(earned).min(self.capacity_scaled());
+    }
+
+    /// Changes the limit from `now` on. What was earned under the old limit stays, up to the new capacity: a raise
+    /// gives no burst, a cut applies at once.
+    pub(crate) fn set_limit(&mut self, limit: u64, now: Duration) {
+        self.refill(now);
+        self.limit = limit;
+        self.level_scaled = self.level_scaled.min(self.capacity_scaled());
+    }
+
+    /// Whole units that can be taken now; 0 in debt.
+    pub(crate) fn available(&self) -> u64 {
+        u64::try_from((self.level_scaled / SCALE).max(0)).unwrap_or(u64::MAX)
+    }
+
+    /// Time until `amount` can be taken; `None` if it never can be.
+    pub(crate) fn wait_for(&self, amount: u64) -> Option<Duration> {
+        let missing = i128::from(amount) * SCALE - self.level_scaled;
+        if missing <= 0 {
+            return Some(Duration::ZERO);
+        }
+        if amount > self.limit {
+            return None;
+        }
+        let wait_us = missing.unsigned_abs().div_ceil(u128::from(self.limit));
+        Some(Duration::from_micros(u64::try_from(wait_us).unwrap_or(u64::MAX)))
+    }
+
+    /// Time until the bucket is full.
+    pub(crate) fn time_to_full(&self) -> Duration {
+        self.wait_for(self.limit).unwrap_or(Duration::MAX)
+    }
+
+    /// Takes without asking; the caller has checked [`Self::wait_for`], or means to go into debt.
+    pub(crate) fn take(&mut self, amount: u64) {
+        self.level_scaled = self.level_scaled.saturating_sub(i128::from(amount) * SCALE);
+    }
+
+    /// Gives back what was taken and not used; never above the capacity.
+    pub(crate) fn give_back(&mut self, amount: u64) {
+        let level = self.level_scaled.saturating_add(i128::from(amount) * SCALE);
+        self.level_scaled = level.min(self.capacity_scaled());
+    }
+
+    pub(crate) fn is_full(&self) -> bool {
+        self.level_scaled >= self.capacity_scaled()
+    }
+
+    fn capacity_scaled(&self) -> i128 {
+        i128::from(self.limit) * SCALE
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn a_raise_gives_no_burst_and_a_cut_applies_at_once() {
+        let mut bucket = TokenBucket::full(60, Duration::ZERO);
+        bucket.take(60);
+        bucket.set_limit(6_000, Duration::ZERO);
+        assert_eq!((bucket.available(), bucket.wait_for(100)), (0, Some(Duration::from_secs(1))));
+        bucket.refill(Duration::from_secs(1));
+        assert_eq!(bucket.available(), 100);
+        bucket.set_limit(10, Duration::from_secs(1));
+        assert_eq!((bucket.available(), bucket.wait_for(11)), (10, None));
+    }
+
+    #[test]
+    fn debt_is_paid_before_anything_is_admitted() {
+        let mut bucket = TokenBucket::full(60, Duration::ZERO);
+        bucket.take(90);
+        assert_eq!((bucket.available(), bucket.wait_for(1)), (0, Some(Duration::from_secs(31))));
+        bucket.refill(Duration::from_secs(31));
+        assert_eq!(bucket.available(), 1);
+    }
+
+    #[test]
+    fn zero_and_huge_limits_are_safe() {
+        let mut none = TokenBucket::full(0, Duration::ZERO);
+        none.refill(Duration::from_secs(600));
+        assert_eq!((none.available(), none.wait_for(1)), (0, None));
+        let mut huge = TokenBucket::full(u64::MAX, Duration::ZERO);
+        huge.take(u64::MAX);
+        huge.refill(Duration::MAX);
+        assert_eq!(huge.available(), u64::MAX);
+    }
+
+    #[derive(Debug, Clone)]
+    enum Step {
+        Wait(u32),
+        Ask(u64),
+        Limit(u64),
+    }
+
+    fn step() -> impl Strategy<Value = Step> {
+        prop_oneof![
+            (0u32..90_000_000).prop_map(Step::Wait),
+            (0u64..200).prop_map(Step::Ask),
+            (1u64..300).prop_map(Step::Limit),
+        ]
+    }
+
+    proptest! {
+        /// The naive model: every grant with its time. In no window do the grants exceed what the limits in force
+        /// earned within it plus the largest burst seen at its start.
+        #[test]
+        fn no_window_gets_more_than_rate_and_burst(first in 1u64..300, steps in prop::collection::vec(step(), 1..60)) {
+            let mut now = Duration::ZERO;
+            let mut bucket = TokenBucket::full(first, now);
+            let mut limits = vec![(now, first)];
+            let mut grants: Vec<(Duration, u64)> = Vec::new();
+            for step in steps {
+                match step {
+                    Step::Wait(us) => now += Duration::from_micros(u64::from(us)),
+                    Step::Limit(limit) => {
+                        bucket.set_limit(limit, now);
+                        limits.push((now, limit));
+                    }
+                    Step::Ask(amount) => {
+                        bucket.refill(now);
+                        if bucket.wait_for(amount) == Some(Duration::ZERO) {
+                            bucket.take(amount);
+                            grants.push((now, amount));
+                        } else if let Some(wait) = bucket.wait_for(amount) {
+                            let mut later = bucket;
+                            later.refill(now + wait);
+                            prop_assert_eq!(later.wait_for(amount), Some(Duration::ZERO));
+                        }
+                    }
+                }
+                prop_assert!(bucket.available() <= bucket.limit());
+            }
+            for from in 0..grants.len() {
+                for to in from..grants.len() {
+                    let (start, end) = (grants[from].0, grants[to].0);
+                    let granted: u64 = grants[from..=to].iter().map(|grant| grant.1).sum();
+                    let earned: f64 = limits.iter().enumerate().map(|(at, &(since, limit))| {
+                        let until = limits.get(at + 1).map_or(end, |next| next.0).min(end);
+                        until.saturating_sub(since.max(start)).as_secs_f64() / 60.0 * limit as f64
+                    }).sum();
+                    let burst = limits.iter().filter(|(since, _)| *since <= start).map(|l| l.1).max().unwrap_or(0);
+                    prop_assert!(granted as f64 <= earned + burst as f64 + 1e-6, "{granted} > {earned} + {burst}");
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,218 @@
+//! The gateway's section of the configuration file.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use weir_schemas::rpc::auth::{InternalSecret, SecretError};
+
+/// A context of 128k tokens is about 600 kB of English; four MiB leaves room for JSON escapes and other scripts.
+const DEFAULT_MAX_BODY_BYTES: u64 = 4 << 20;
+/// Each connection costs a task, two buffers of some 10 kB and a file descriptor.
+const DEFAULT_MAX_CONNECTIONS: u64 = 4096;
+/// A client that takes nothing for this long is gone or stuck; a phone in a tunnel comes back sooner.
+const DEFAULT_SLOW_READER_TIMEOUT_MS: u64 = 30_000;
+/// Long enough for 8,000 tokens from a slow CPU.
+const DEFAULT_REQUEST_TIMEOUT_MS: u64 = 1_800_000;
+/// As the record log's own default.
+const DEFAULT_RECORD_LOG_MAX_BYTES: u64 = 1 << 30;
+
+/// The section as it stands in the file: `[gateway]`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct RawConfig {
+    /// Address of the HTTP listener.
+    pub listen: SocketAddr,
+    /// Take any free port when that one is taken.
+    pub port_fallback: bool,
+    /// `http://host:port` under which it is known to the control plane; empty: the listener's own address.
+    pub advertise: String,
+    /// Its id, its record log, its last good config, the model texts it fetched.
+    pub data_dir: PathBuf,
+    /// `http://host:port` of the control plane's RPC.
+    pub control_plane: String,
+    /// `http://host:port` of the ledger's RPC.
+    pub ledger: String,
+    /// File with the installation's secret.
+    pub internal_secret_file: PathBuf,
+    /// Largest request body.
+    pub max_body_bytes: u64,
+    /// Connections at once; the next waits to be accepted.
+    pub max_connections: u64,
+    /// A client that takes no byte for this long is cut off, and charged for what was generated.
+    pub slow_reader_timeout_ms: u64,
+    /// Longest time from a request's arrival to its last token.
+    pub request_timeout_ms: u64,
+    /// Bound of the record log; when it is full, new requests are refused.
+    pub record_log_max_bytes: u64,
+    /// How long running requests may go on after a stop was asked for.
+    pub drain_timeout_ms: u64,
+}
+
+impl Default for RawConfig {
+    fn default() -> Self {
+        Self {
+            listen: SocketAddr::from(([127, 0, 0, 1], 7201)),
+            port_fallback: false,
+            advertise: String::new(),
+            data_dir: PathBuf::from("/var/lib/weir/gateway"),
+            control_plane: "http://127.0.0.1:7102".to_owned(),
+            ledger: "http://127.0.0.1:7103".to_owned(),
+            internal_secret_file: PathBuf::from("/etc/weir/internal_secret"),
+            max_body_bytes: DEFAULT_MAX_BODY_BYTES,
+            max_connections: DEFAULT_MAX_CONNECTIONS,
+            slow_reader_timeout_ms: DEFAULT_SLOW_READER_TIMEOUT_MS,
+            request_timeout_ms: DEFAULT_REQUEST_TIMEOUT_MS,
+            record_log_max_bytes: DEFAULT_RECORD_LOG_MAX_BYTES,
+            drain_timeout_ms: 30_000,
+        }
+    }
+}
+
+/// Why the section cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigError {
+    /// Internal RPC without a secret would be open to anyone.
+    #[error("gateway.internal_secret_file: the gateway does not start without the internal secret")]
+    Secret(#[source] SecretError),
+    /// A number outside its range.
+    #[error("gateway.{key} is {actual}, allowed is {min} to {max}")]
+    OutOfRange {
+        /// Which key.
+        key: &'static str,
+        /// Its value.
+        actual: u64,
+        /// Least allowed.
+        min: u64,
+        /// Most allowed.
+        max: u64,
+    },
+    /// An address that is none.
+    #[error("gateway.{key} must be of the form http://host:port, not '{actual}'")]
+    Address {
+        /// Which key.
+        key: &'static str,
+        /// Its value.
+        actual: String,
+    },
+}
+
+/// The checked section.
+#[derive(Debug, Clone)]
+pub struct Config {
+    pub(crate) listen: SocketAddr,
+    pub(crate) port_fallback: bool,
+    pub(crate) advertise: Option<String>,
+    pub(crate) data_dir: PathBuf,
+    pub(crate) control_plane: String,
+    pub(crate) ledger: String,
+    pub(crate) secret: InternalSecret,
+    pub(crate) max_body_bytes: usize,
+    pub(crate) max_connections: usize,
+    pub(crate) slow_reader_timeout: Duration,
+    pub(crate) request_timeout: Duration,
+    pub(crate) record_log_max_bytes: u64,
+    pub(crate) drain_timeout: Duration,
+}
+
+impl TryFrom<RawConfig> for Config {
+    type Error = ConfigError;
+
+    fn try_from(raw: RawConfig) -> Result<Self, ConfigError> {
+        let RawConfig {
+            listen,
+            port_fallback,
+            advertise,
+            data_dir,
+            control_plane,
+            ledger,
+            internal_secret_file,
+            max_body_bytes,
+            max_connections,
+            slow_reader_timeout_ms,
+            request_timeout_ms,
+            record_log_max_bytes,
+            drain_timeout_ms,
+        } = raw;
+        let advertise = (!advertise.is_empty()).then_some(advertise);
+        if let Some(advertise) = &advertise {
+            check_address("advertise", advertise)?;
+        }
+        check_address("control_plane", &control_plane)?;
+        check_address("ledger", &ledger)?;
+        in_range("max_body_bytes", max_body_bytes, 1024, 256 << 20)?;
+        in_range("max_connections", max_connections, 1, 1 << 20)?;
+        in_range("slow_reader_timeout_ms", slow_reader_timeout_ms, 10, 3_600_000)?;
+        in_range("request_timeout_ms", request_timeout_ms, 1_000, 86_400_000)?;
+        in_range("record_log_max_bytes", record_log_max_bytes, 32 << 20, 1 << 40)?;
+        in_range("drain_timeout_ms", drain_timeout_ms, 0, 3_600_000)?;
+        Ok(Self {
+            listen,
+            port_fallback,
+            advertise,
+            data_dir,
+            control_plane,
+            ledger,
+            secret: InternalSecret::from_file(&internal_secret_file).map_err(ConfigError::Secret)?,
+            max_body_bytes: usize::try_from(max_body_bytes).unwrap_or(usize::MAX),
+            max_connections: usize::try_from(max_connections).unwrap_or(usize::MAX),
+            slow_reader_timeout: Duration::from_millis(slow_reader_timeout_ms),
+            request_timeout: Duration::from_millis(request_timeout_ms),
+            record_log_max_bytes,
+            drain_timeout: Duration::from_millis(drain_timeout_ms),
+        })
+    }
+}
+
+fn in_range(key: &'static str, actual: u64, min: u64, max: u64) -> Result<(), ConfigError> {
+    if (min..=max).contains(&actual) {
+        Ok(())
+    } else {
+        Err(ConfigError::OutOfRange { key, actual, min, max })
+    }
+}
+
+fn check_address(key: &'static str, address: &str) -> Result<(), ConfigError> {
+    match address.parse::<axum::http::Uri>() {
+        Ok(uri) if uri.scheme_str() == Some("http") && uri.authority().is_some() => Ok(()),
+        _ => Err(ConfigError::Address { key, actual: address.chars().take(128).collect() }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn with_secret(change: impl FnOnce(&mut RawConfig)) -> Result<Config, ConfigError> {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), "0123456789abcdef0123456789abcdef\n").unwrap();
+        let mut raw = RawConfig { internal_secret_file: file.path().to_owned(), ..RawConfig::default() };
+        change(&mut raw);
+        Config::try_from(raw)
+    }
+
+    #[test]
+    fn the_defaults_work_once_there_is_a_secret() {
+        assert_eq!(with_secret(|_| ()).unwrap().max_body_bytes, 4 << 20);
+        let without = RawConfig { internal_secret_file: "/nowhere".into(), ..RawConfig::default() };
+        assert!(matches!(Config::try_from(without), Err(ConfigError::Secret(_))));
+    }
+
+    #[test]
+    fn each_bad_value_names_its_key() {
+        let check = |key: &str, change: fn(&mut RawConfig)| {
+            let error = with_secret(change).unwrap_err().to_string();
+            assert!(error.contains(&format!("gateway.{key}")), "{error}");
+        };
+        check("max_body_bytes", |raw| raw.max_body_bytes = 0);
+        check("max_connections", |raw| raw.max_connections = 0);
+        check("slow_reader_timeout_ms", |raw| raw.slow_reader_timeout_ms = 0);
+        check("request_timeout_ms", |raw| raw.request_timeout_ms = u64::MAX);
+        check("record_log_max_bytes", |raw| raw.record_log_max_bytes = 1);
+        check("drain_timeout_ms", |raw| raw.drain_timeout_ms = u64::MAX);
+        check("ledger", |raw| raw.ledger = "127.0.0.1:1".into());
+        check("control_plane", |raw| raw.control_plane = "https://x:1".into());
+        check("advertise", |raw| raw.advertise = "nonsense".into());
+    }
+}

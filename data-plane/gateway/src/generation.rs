@@ -1,0 +1,341 @@
+//! Stage 7, stream: one admitted request from dispatch to its end. Whoever holds a [`Generation`] takes its events;
+//! dropping it before its end cancels the work. Either way the sequence is ended once: the record closed, the
+//! reservation settled, the permits back (`generation/settle.rs`).
+
+mod settle;
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use prometheus_client::metrics::gauge::Gauge;
+use tokio_util::task::TaskTracker;
+use weir_schemas::ids::{VersionId, WorkerId};
+use weir_schemas::records::FinishReason;
+use weir_schemas::rpc::worker::{FinishReason as WireReason, Finished, Generate};
+
+use crate::admission::Reservation;
+use crate::error::GatewayError;
+use crate::indexed_config::IndexedConfig;
+use crate::metrics::Metrics;
+use crate::openai::answer;
+use crate::record::{Counts, OpenRecord};
+use crate::routing::{End, Link, Mailbox, NoReplica, Registry};
+
+/// The first replica and one other.
+const MAX_ATTEMPTS: usize = 2;
+/// How often a running request's progress is noted in the record log.
+const PROGRESS_INTERVAL: Duration = Duration::from_secs(1);
+/// Told to clients when every replica's queue is full.
+const FULL_RETRY_AFTER: Duration = Duration::from_secs(1);
+
+/// What all generations of a gateway share.
+#[derive(Debug)]
+pub(crate) struct GenerationParts {
+    pub(crate) registry: Arc<Registry>,
+    pub(crate) metrics: Metrics,
+    /// Owns the cancellations that outlive their requests.
+    pub(crate) tasks: TaskTracker,
+    pub(crate) runtime: tokio::runtime::Handle,
+    /// From arrival to the last token.
+    pub(crate) request_timeout: Duration,
+}
+
+/// Everything decided about a request before it is sent.
+#[derive(Debug)]
+pub(crate) struct Admitted {
+    pub(crate) config: Arc<IndexedConfig>,
+    pub(crate) version: VersionId,
+    pub(crate) model: String,
+    /// Handle and attempt are filled in here.
+    pub(crate) generate: Generate,
+    pub(crate) record: OpenRecord,
+    pub(crate) reservation: Reservation,
+    pub(crate) arrived: Instant,
+    /// The bound that its length was checked against, and the parameter that holds the prompt: for error texts.
+    pub(crate) context_tokens: u64,
+    pub(crate) param: &'static str,
+}
+
+/// What a request's holder is told.
+#[derive(Debug)]
+pub(crate) enum Event {
+    /// More text.
+    Text(String),
+    /// The end. The record is closed already.
+    End { reason: answer::FinishReason, counts: Counts },
+}
+
+/// A request that runs.
+#[derive(Debug)]
+pub(crate) struct Generation {
+    parts: Arc<GenerationParts>,
+    /// Taken by whoever ends it.
+    running: Option<Running>,
+}
+
+#[derive(Debug)]
+struct Running {
+    admitted: Admitted,
+    attempt: Attempt,
+    tried: Vec<WorkerId>,
+    deadline: tokio::time::Instant,
+    progress_due: tokio::time::Instant,
+    noted_tokens: u64,
+    _inflight: Inflight,
+}
+
+/// One sequence at one worker.
+#[derive(Debug)]
+struct Attempt {
+    link: Arc<Link>,
+    handle: u64,
+    mailbox: Arc<Mailbox>,
+}
+
+/// Counts a request in the gauge of its model while it lives.
+#[derive(Debug)]
+struct Inflight(Gauge);
+
+impl Inflight {
+    fn new(gauge: Gauge) -> Self {
+        gauge.inc();
+        Self(gauge)
+    }
+}
+
+impl Drop for Inflight {
+    fn drop(&mut self) {
+        self.0.dec();
+    }
+}
+
+impl Generation {
+    /// Sends an admitted request to the best replica. On an error everything is settled already.
+    pub(crate) fn start(parts: Arc<GenerationParts>, mut admitted: Admitted) -> Result<Self, GatewayError> {
+        let mut tried = Vec::new();
+        let inflight = Inflight::new(parts.metrics.inflight(&admitted.model));
+        match dispatch(&parts, &mut admitted, &mut tried) {
+            Ok(attempt) => {
+                let deadline = tokio::time::Instant::from_std(admitted.arrived) + parts.request_timeout;
+                let progress_due = tokio::time::Instant::now() + PROGRESS_INTERVAL;
+                let running = Running {
+                    admitted,
+                    attempt,
+                    tried,
+                    deadline,
+                    progress_due,
+                    noted_tokens: 0,
+                    _inflight: inflight,
+                };
+                Ok(Self { parts, running: Some(running) })
+            }
+            Err(none) => {
+                let reason = match none {
+                    NoReplica::Warming { .. } => FinishReason::ModelWarming,
+                    NoReplica::TooLong { .. } => FinishReason::Rejected,
+                };
+                let error = admitted.no_replica(none);
+                settle::never_ran(admitted, reason);
+                Err(error)
+            }
+        }
+    }
+
+    /// The next event; after [`Event::End`] or an error there is none. Cancel-safe.
+    pub(crate) async fn next(&mut self) -> Result<Event, GatewayError> {
+        loop {
+            let running = self.running.as_mut().ok_or(GatewayError::Internal("polled after its end"))?;
+            let taken = running.attempt.mailbox.take();
+            if !taken.text.is_empty() {
+                running.note_progress(taken.tokens);
+                return Ok(Event::Text(taken.text));
+            }
+            match taken.end {
+                Some(End::Finished(finished)) => {
+                    if let Some(outcome) = self.finished(*finished) {
+                        return outcome;
+                    }
+                }
+                Some(End::Lost) => {
+                    if let Some(outcome) = self.lost(taken.tokens) {
+                        return outcome;
+                    }
+                }
+                None => {
+                    if !running.wait(taken.tokens).await {
+                        return Err(self.deadline_passed());
+                    }
+                }
+            }
+        }
+    }
+
+    /// The worker says how it ended. `None`: it was sent to another replica.
+    fn finished(&mut self, finished: Finished) -> Option<Result<Event, GatewayError>> {
+        let outcome = match finished.reason() {
+            WireReason::Stop => Outcome::End(FinishReason::Stop, answer::FinishReason::Stop),
+            WireReason::Length => Outcome::End(FinishReason::Length, answer::FinishReason::Length),
+            // Not by this gateway's wish: the worker is going down.
+            WireReason::Cancelled => Outcome::Fault(FinishReason::ReplicaLost, GatewayError::ReplicaLost),
+            WireReason::Error | WireReason::Unspecified => {
+                Outcome::Fault(FinishReason::Error, GatewayError::EngineFailed)
+            }
+            WireReason::RefusedInvalid => {
+                tracing::error!("a worker refused a request as invalid that this gateway had checked");
+                Outcome::Fault(FinishReason::Rejected, GatewayError::EngineFailed)
+            }
+            WireReason::RefusedNeverFits => {
+                let admitted = &self.running.as_ref()?.admitted;
+                Outcome::Fault(FinishReason::Rejected, admitted.too_long(admitted.context_tokens))
+            }
+            WireReason::RefusedNotLoaded => {
+                if self.try_another() {
+                    return None;
+                }
+                let retry_after = FULL_RETRY_AFTER;
+                let model = self.running.as_ref()?.admitted.model.clone();
+                Outcome::Fault(FinishReason::ModelWarming, GatewayError::ModelWarming { model, retry_after })
+            }
+            WireReason::RefusedFull => {
+                if self.try_another() {
+                    return None;
+                }
+                Outcome::Fault(
+                    FinishReason::Rejected,
+                    GatewayError::Capacity { retry_after: FULL_RETRY_AFTER },
+                )
+            }
+        };
+        let running = self.running.take()?;
+        Some(match outcome {
+            Outcome::End(reason, shown) => {
+                Ok(Event::End { reason: shown, counts: settle::end(running, reason, Some(finished)) })
+            }
+            Outcome::Fault(reason, error) => {
+                settle::end(running, reason, Some(finished));
+                Err(error)
+            }
+        })
+    }
+
+    /// The replica is gone. `None`: it was sent to another one, which is possible before the first token.
+    fn lost(&mut self, tokens: u64) -> Option<Result<Event, GatewayError>> {
+        if tokens == 0 && self.try_another() {
+            return None;
+        }
+        let running = self.running.take()?;
+        settle::end(running, FinishReason::ReplicaLost, None);
+        Some(Err(GatewayError::ReplicaLost))
+    }
+
+    fn try_another(&mut self) -> bool {
+        let Some(running) = &mut self.running else { return false };
+        if running.tried.len() >= MAX_ATTEMPTS {
+            return false;
+        }
+        match dispatch(&self.parts, &mut running.admitted, &mut running.tried) {
+            Ok(attempt) => {
+                running.attempt = attempt;
+                self.parts.metrics.failovers.inc();
+                true
+            }
+            Err(_) => false,
+        }
+    }
+
+    fn deadline_passed(&mut self) -> GatewayError {
+        if let Some(running) = self.running.take() {
+            self.end_in_background(running, FinishReason::Deadline);
+        }
+        GatewayError::Deadline { limit: self.parts.request_timeout }
+    }
+
+    fn end_in_background(&self, running: Running, reason: FinishReason) {
+        self.parts.tasks.spawn_on(settle::cancel(running, reason), &self.parts.runtime);
+    }
+}
+
+impl Drop for Generation {
+    fn drop(&mut self) {
+        if let Some(running) = self.running.take() {
+            self.end_in_background(running, FinishReason::Cancelled);
+        }
+    }
+}
+
+enum Outcome {
+    End(FinishReason, answer::FinishReason),
+    Fault(FinishReason, GatewayError),
+}
+
+impl Running {
+    /// Waits for news, noting progress meanwhile; false once the deadline has passed.
+    async fn wait(&mut self, tokens: u64) -> bool {
+        let unnoted = tokens > self.noted_tokens;
+        tokio::select! {
+            () = self.attempt.mailbox.changed() => {}
+            () = tokio::time::sleep_until(self.progress_due), if unnoted => self.note_progress(tokens),
+            () = tokio::time::sleep_until(self.deadline) => return false,
+        }
+        true
+    }
+
+    fn note_progress(&mut self, tokens: u64) {
+        let now = tokio::time::Instant::now();
+        if tokens > self.noted_tokens && now >= self.progress_due {
+            self.admitted.record.progress(&self.attempt.mailbox.arrivals());
+            self.noted_tokens = tokens;
+            self.progress_due = now + PROGRESS_INTERVAL;
+        }
+    }
+}
+
+/// Sends the request to the best replica that was not tried; a replica whose session just broke is passed over.
+fn dispatch(
+    parts: &GenerationParts,
+    admitted: &mut Admitted,
+    tried: &mut Vec<WorkerId>,
+) -> Result<Attempt, NoReplica> {
+    let prompt_tokens = admitted.generate.prompt.len() as u64;
+    let max_tokens = u64::from(admitted.generate.max_tokens);
+    let mut passed_over = tried.clone();
+    loop {
+        let link = parts.registry.choose(
+            &admitted.config,
+            admitted.version,
+            prompt_tokens,
+            max_tokens,
+            &passed_over,
+        )?;
+        let worker = link.worker();
+        passed_over.push(worker);
+        let mut generate = admitted.generate.clone();
+        generate.attempt = u32::try_from(tried.len()).unwrap_or(u32::MAX).saturating_add(1);
+        let mailbox = Arc::new(Mailbox::new(parts.metrics.inter_token(&admitted.model)));
+        if let Some(handle) = link.dispatch(generate, &mailbox) {
+            tried.push(worker);
+            admitted.record.charge_mut().replicas.push(worker);
+            return Ok(Attempt { link, handle, mailbox });
+        }
+    }
+}
+
+impl Admitted {
+    fn too_long(&self, limit_tokens: u64) -> GatewayError {
+        GatewayError::ContextLength {
+            limit_tokens,
+            prompt_tokens: self.generate.prompt.len() as u64,
+            output_tokens: u64::from(self.generate.max_tokens),
+            param: self.param,
+        }
+    }
+
+    fn no_replica(&self, none: NoReplica) -> GatewayError {
+        match none {
+            NoReplica::Warming { retry_after } => {
+                GatewayError::ModelWarming { model: self.model.clone(), retry_after }
+            }
+            NoReplica::TooLong { max_sequence_tokens } => self.too_long(max_sequence_tokens),
+        }
+    }
+}

@@ -1,0 +1,17 @@
+//! The HTTP edge: connections, routes, bodies in and out. Everything it decides is HTTP's; what a request means is the
+//! dialect's (`openai`), what happens to it the pipeline's.
+
+mod answer;
+mod body;
+mod chat_completions;
+mod completions;
+mod health;
+mod listener;
+mod models;
+pub(crate) mod openai_error;
+pub(crate) mod rate_limit_headers;
+mod router;
+mod stall_guard;
+
+pub(crate) use listener::{HttpServer, ServerLimits};
+pub(crate) use router::{Edge, router};

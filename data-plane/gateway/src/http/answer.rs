@@ -1,0 +1,159 @@
+//! What both completion endpoints do around the pipeline: authenticate, read, start, and write the answer, whole or
+//! as server-sent events.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use axum::body::Body;
+use axum::extract::Request;
+use axum::http::{HeaderMap, HeaderValue, header};
+use axum::response::Response;
+use bytes::Bytes;
+use futures::stream;
+
+use super::openai_error::ErrorBody;
+use super::router::{Edge, RequestName};
+use super::{body, rate_limit_headers};
+use crate::admission::LimitStates;
+use crate::authenticate::authenticate;
+use crate::error::GatewayError;
+use crate::generation::{Event, Generation};
+use crate::openai::answer::{AnswerWriter, Endpoint, Usage, sse};
+use crate::openai::{CompletionRequest, ParameterError};
+use crate::pipeline::{Arrived, Started};
+use crate::record::Counts;
+
+/// OpenAI's header for a project; recorded as a label up to this length.
+const PROJECT_HEADER: &str = "openai-project";
+const MAX_PROJECT_CHARS: usize = 128;
+
+pub(super) type Parse = fn(&[u8]) -> Result<CompletionRequest, ParameterError>;
+
+/// One completion request from headers to the last byte.
+pub(super) async fn create(
+    edge: &Arc<Edge>,
+    endpoint: Endpoint,
+    parse: Parse,
+    request: Request,
+) -> Result<Response, GatewayError> {
+    let (parts, incoming) = request.into_parts();
+    let config = edge.config.load();
+    let authorization = parts.headers.get(header::AUTHORIZATION).map(HeaderValue::as_bytes);
+    let principal = authenticate(&config, authorization, edge.clock.now())?;
+    let body = body::read(&parts.headers, incoming, edge.max_body_bytes, &edge.tasks).await?;
+    let (at, instant) = (edge.clock.now(), Instant::now());
+    if edge.is_stopping() {
+        return Err(GatewayError::Stopping);
+    }
+    let request = parse(&body)?;
+    drop(body);
+    let RequestName(request_id) =
+        *parts.extensions.get().ok_or(GatewayError::Internal("a request without a name"))?;
+    let (stream, include_usage, model) = (request.stream, request.include_usage, request.model.clone());
+    let project = project(&parts.headers);
+    let arrived = Arrived { request_id, at, instant, principal, project, config, request };
+    let Started { mut generation, limits, artifact_digest } = edge.pipeline.start(arrived).await?;
+    let writer =
+        AnswerWriter::new(endpoint, request_id, at.timestamp(), &model, &artifact_digest, include_usage);
+    // The first event is awaited before the status is sent, so that a refusal has its own.
+    let first = generation.next().await?;
+    if stream {
+        Ok(event_stream(generation, writer, first, &limits))
+    } else {
+        whole(generation, &writer, first, &limits).await
+    }
+}
+
+async fn whole(
+    mut generation: Generation,
+    writer: &AnswerWriter,
+    first: Event,
+    limits: &LimitStates,
+) -> Result<Response, GatewayError> {
+    let mut text = String::new();
+    let mut event = first;
+    loop {
+        match event {
+            Event::Text(more) => text.push_str(&more),
+            Event::End { reason, counts } => {
+                let body = writer.whole(&text, reason, usage(counts));
+                return Ok(respond("application/json", Body::from(body), limits));
+            }
+        }
+        event = generation.next().await?;
+    }
+}
+
+/// State of a stream between two chunks.
+enum Streaming {
+    Opening { generation: Generation, first: Event },
+    Running(Generation),
+    Over,
+}
+
+fn event_stream(
+    generation: Generation,
+    writer: AnswerWriter,
+    first: Event,
+    limits: &LimitStates,
+) -> Response {
+    let start = Streaming::Opening { generation, first };
+    let chunks = stream::unfold((start, writer), |(state, writer)| async move {
+        let (chunk, state) = next_chunk(state, &writer).await?;
+        Some((Ok::<Bytes, std::convert::Infallible>(chunk), (state, writer)))
+    });
+    let mut response = respond("text/event-stream; charset=utf-8", Body::from_stream(chunks), limits);
+    let headers = response.headers_mut();
+    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache"));
+    // Proxies that buffer would hold tokens back.
+    headers.insert("x-accel-buffering", HeaderValue::from_static("no"));
+    response
+}
+
+async fn next_chunk(state: Streaming, writer: &AnswerWriter) -> Option<(Bytes, Streaming)> {
+    match state {
+        Streaming::Opening { generation, first } => {
+            let mut chunk = writer.opening().unwrap_or_default().to_vec();
+            let (rest, state) = chunk_of(Ok(first), generation, writer);
+            chunk.extend_from_slice(&rest);
+            Some((chunk.into(), state))
+        }
+        Streaming::Running(mut generation) => {
+            let event = generation.next().await;
+            Some(chunk_of(event, generation, writer))
+        }
+        Streaming::Over => None,
+    }
+}
+
+fn chunk_of(
+    event: Result<Event, GatewayError>,
+    generation: Generation,
+    writer: &AnswerWriter,
+) -> (Bytes, Streaming) {
+    match event {
+        Ok(Event::Text(text)) => (writer.text(&text), Streaming::Running(generation)),
+        Ok(Event::End { reason, counts }) => (writer.closing(reason, usage(counts)), Streaming::Over),
+        // What OpenAI's clients raise as an APIError; no end mark follows.
+        Err(error) => {
+            let body = serde_json::to_vec(&ErrorBody::new(&error)).expect("strings always serialise");
+            (sse(&body), Streaming::Over)
+        }
+    }
+}
+
+fn respond(content_type: &'static str, body: Body, limits: &LimitStates) -> Response {
+    let mut response = Response::new(body);
+    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(content_type));
+    rate_limit_headers::insert(response.headers_mut(), limits);
+    response
+}
+
+fn usage(counts: Counts) -> Usage {
+    Usage::new(counts.prompt_tokens, counts.cached_prompt_tokens, counts.generated_tokens)
+}
+
+fn project(headers: &HeaderMap) -> Option<String> {
+    let project = headers.get(PROJECT_HEADER)?.to_str().ok()?.trim();
+    (!project.is_empty()).then(|| project.chars().take(MAX_PROJECT_CHARS).collect())
+}

@@ -1,0 +1,63 @@
+//! `GET /v1/models` and `GET /v1/models/{model}`: the aliases of the config in force.
+
+use std::sync::Arc;
+
+use axum::Json;
+use axum::extract::{Path, State};
+use axum::http::{HeaderMap, HeaderValue, header};
+use serde::Serialize;
+use weir_schemas::config_snapshot::Alias;
+
+use super::router::Edge;
+use crate::authenticate::authenticate;
+use crate::error::GatewayError;
+use crate::indexed_config::IndexedConfig;
+
+#[derive(Debug, Serialize)]
+pub(super) struct Model {
+    id: String,
+    object: &'static str,
+    created: i64,
+    owned_by: &'static str,
+}
+
+#[derive(Debug, Serialize)]
+pub(super) struct ModelList {
+    object: &'static str,
+    data: Vec<Model>,
+}
+
+pub(super) async fn list(
+    State(edge): State<Arc<Edge>>,
+    headers: HeaderMap,
+) -> Result<Json<ModelList>, GatewayError> {
+    let config = authenticated(&edge, &headers)?;
+    let data = config.aliases().filter(|alias| is_served(&config, alias)).map(model).collect();
+    Ok(Json(ModelList { object: "list", data }))
+}
+
+pub(super) async fn retrieve(
+    State(edge): State<Arc<Edge>>,
+    Path(name): Path<String>,
+    headers: HeaderMap,
+) -> Result<Json<Model>, GatewayError> {
+    let config = authenticated(&edge, &headers)?;
+    let alias = config.alias(&name).filter(|alias| is_served(&config, alias));
+    alias.map(|alias| Json(model(alias))).ok_or(GatewayError::UnknownModel { model: name })
+}
+
+fn authenticated(edge: &Edge, headers: &HeaderMap) -> Result<Arc<IndexedConfig>, GatewayError> {
+    let config = edge.config.load();
+    let authorization = headers.get(header::AUTHORIZATION).map(HeaderValue::as_bytes);
+    authenticate(&config, authorization, edge.clock.now())?;
+    Ok(config)
+}
+
+/// An alias of which no version exists would be a 404 if it were asked for.
+fn is_served(config: &IndexedConfig, alias: &Alias) -> bool {
+    alias.targets.iter().any(|target| target.weight > 0 && config.version(target.version).is_some())
+}
+
+fn model(alias: &Alias) -> Model {
+    Model { id: alias.name.clone(), object: "model", created: alias.created_at.timestamp(), owned_by: "weir" }
+}

@@ -1,0 +1,62 @@
+//! The OpenAI dialect: bodies in, bodies and events out. Nothing here knows limits, replicas or records; the pipeline
+//! knows nothing of field names. Another dialect would stand beside this one.
+
+pub(crate) mod answer;
+pub(crate) mod chat;
+pub(crate) mod completion;
+mod message;
+mod parameter;
+mod parameters;
+mod sampling;
+
+pub(crate) use parameter::ParameterError;
+
+use weir_schemas::records::Tier;
+use weir_text::ChatMessage;
+
+/// What is to be continued.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Input {
+    /// A conversation, to be rendered by the model's template.
+    Chat(Vec<ChatMessage>),
+    /// Plain text.
+    Text(String),
+    /// Tokens as they are.
+    Tokens(Vec<u32>),
+}
+
+impl Input {
+    /// The parameter that holds it, for error objects.
+    pub(crate) fn param(&self) -> &'static str {
+        match self {
+            Self::Chat(_) => "messages",
+            Self::Text(_) | Self::Tokens(_) => "prompt",
+        }
+    }
+}
+
+/// How tokens are chosen.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct SamplingOptions {
+    pub(crate) temperature: f32,
+    pub(crate) top_p: f32,
+    pub(crate) top_k: u32,
+    pub(crate) min_p: f32,
+    pub(crate) seed: Option<u64>,
+}
+
+/// A parsed and validated request; every field means what it says.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct CompletionRequest {
+    pub(crate) model: String,
+    pub(crate) input: Input,
+    /// `None`: whatever remains.
+    pub(crate) max_tokens: Option<u32>,
+    pub(crate) sampling: SamplingOptions,
+    pub(crate) stop: Vec<String>,
+    pub(crate) stream: bool,
+    pub(crate) include_usage: bool,
+    pub(crate) tier: Tier,
+    /// The client's own `metadata.request_id`.
+    pub(crate) client_request_id: Option<String>,
+}

@@ -1,0 +1,273 @@
+//! The stages of a request between its parsed form and its stream, in order, each in its own module: resolve → render
+//! and tokenise → admit → open the record → route. What comes out is a [`Generation`] and how to name the answer.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use chrono::{DateTime, Utc};
+use weir_metering::LogError;
+use weir_schemas::clock::Clock;
+use weir_schemas::config_snapshot::{PinnedVersion, Slo};
+use weir_schemas::ids::RequestId;
+use weir_schemas::records::{ChargeData, FinishReason, GapStats, RejectionReason, SloOutcome, Tier};
+use weir_schemas::rpc::worker::{Class, Generate, Sampling};
+use weir_text::TextModel;
+
+use crate::admission::{Admission, LimitStates, RequestSize, Reservation};
+use crate::authenticate::Principal;
+use crate::error::GatewayError;
+use crate::generation::{Admitted, Generation, GenerationParts};
+use crate::indexed_config::IndexedConfig;
+use crate::model_texts::ModelTexts;
+use crate::openai::CompletionRequest;
+use crate::output_budget::{self, Ceiling};
+use crate::record::{Received, Recorder};
+use crate::rejections::Rejections;
+use crate::resolve::{request_hash, resolve};
+use crate::routing::{Link, NoReplica, Registry};
+use crate::tokenise::Tokeniser;
+
+/// Everything that the stages need.
+#[derive(Debug)]
+pub(crate) struct Pipeline {
+    pub(crate) clock: Clock,
+    /// Zero of the monotonic time that admission is told.
+    pub(crate) epoch: Instant,
+    pub(crate) admission: Arc<Admission>,
+    pub(crate) registry: Arc<Registry>,
+    pub(crate) texts: Arc<ModelTexts>,
+    pub(crate) tokeniser: Tokeniser,
+    pub(crate) recorder: Arc<Recorder>,
+    pub(crate) rejections: Arc<Rejections>,
+    pub(crate) generation: Arc<GenerationParts>,
+}
+
+/// A parsed request with what is known of its arrival.
+#[derive(Debug)]
+pub(crate) struct Arrived {
+    pub(crate) request_id: RequestId,
+    pub(crate) at: DateTime<Utc>,
+    pub(crate) instant: Instant,
+    pub(crate) principal: Principal,
+    pub(crate) project: Option<String>,
+    /// The config in force on arrival decides everything.
+    pub(crate) config: Arc<IndexedConfig>,
+    pub(crate) request: CompletionRequest,
+}
+
+/// A request that runs.
+#[derive(Debug)]
+pub(crate) struct Started {
+    pub(crate) generation: Generation,
+    pub(crate) limits: LimitStates,
+    pub(crate) artifact_digest: String,
+}
+
+/// A request that may run.
+#[derive(Debug)]
+struct Prepared {
+    generate: Generate,
+    reservation: Reservation,
+    limits: LimitStates,
+    context_tokens: u64,
+}
+
+impl Pipeline {
+    /// Takes a request through all stages up to its dispatch. Dropping the future at any point leaves nothing held.
+    pub(crate) async fn start(&self, arrived: Arrived) -> Result<Started, GatewayError> {
+        let (principal, config) = (arrived.principal, arrived.config.clone());
+        let model = arrived.request.model.clone();
+        let started = self.run(arrived).await;
+        if let Err(error) = &started
+            && let Some(reason) = rejection_reason(error)
+        {
+            self.generation.metrics.rejection(reason);
+            // Only names that the config knows are counted, so the number of counters is bounded.
+            if config.alias(&model).is_some() {
+                self.rejections.count(self.clock.now(), principal.tenant, &model, reason);
+            }
+        }
+        started
+    }
+
+    async fn run(&self, arrived: Arrived) -> Result<Started, GatewayError> {
+        let Arrived { request_id, config, request, .. } = &arrived;
+        let version = resolve(config, &request.model, *request_id)?.clone();
+        let slo = config.deployment(version.id).map_or_else(Slo::default, |deployment| deployment.slo);
+        let received = Received::new(self.recorder.clone(), *request_id, uncharged(&arrived, &version, slo));
+        let prepared = self.prepare(&arrived, &version).await;
+        let Prepared { generate, reservation, limits, context_tokens } = match prepared {
+            Ok(prepared) => prepared,
+            Err(error) => {
+                received.refused();
+                return Err(error);
+            }
+        };
+        let whole_prompt_tokens = generate.prompt.len() as u64;
+        let record = received.open(whole_prompt_tokens, arrived.instant).map_err(log_refused)?;
+        let admitted = Admitted {
+            config: config.clone(),
+            version: version.id,
+            model: request.model.clone(),
+            generate,
+            record,
+            reservation,
+            arrived: arrived.instant,
+            context_tokens,
+            param: request.input.param(),
+        };
+        let generation = Generation::start(self.generation.clone(), admitted)?;
+        Ok(Started { generation, limits, artifact_digest: version.digest })
+    }
+
+    /// Everything that may still refuse the request, up to and with its reservation.
+    async fn prepare(&self, arrived: &Arrived, version: &PinnedVersion) -> Result<Prepared, GatewayError> {
+        let Arrived { request_id, config, request, principal, .. } = arrived;
+        if config.budget_exhausted(principal.tenant) {
+            return Err(GatewayError::BudgetSpent);
+        }
+        let warming = |none| no_replica(none, request);
+        let replica_tokens = self.registry.max_sequence_tokens(config, version.id).map_err(warming)?;
+        let text = self.text(arrived, version).await?;
+        let prompt = self.tokeniser.tokenise(text, request.input.clone(), arrived.at).await?;
+        let ceiling = Ceiling::new(config, *principal, version, replica_tokens);
+        let max_tokens =
+            output_budget::decide(&ceiling, prompt.len() as u64, request.max_tokens, request.input.param())?;
+        let size = RequestSize { prompt_tokens: prompt.len() as u64, max_tokens: u64::from(max_tokens) };
+        let now: Duration = self.epoch.elapsed();
+        let (reservation, limits) = self.admission.admit(config, *principal, version.id, size, now)?;
+        let tenant_weight = config.tenant(principal.tenant).map_or(1, |tenant| tenant.weight);
+        let generate = Generate {
+            handle: 0,
+            request_id: request_id.to_string(),
+            attempt: 0,
+            tenant_id: principal.tenant.to_string(),
+            version_id: version.id.to_string(),
+            prompt,
+            max_tokens,
+            sampling: Some(sampling(request, *request_id)),
+            stop: request.stop.clone(),
+            class: class(request.tier).into(),
+            tenant_weight,
+        };
+        Ok(Prepared { generate, reservation, limits, context_tokens: ceiling.context_tokens() })
+    }
+
+    async fn text(&self, arrived: &Arrived, version: &PinnedVersion) -> Result<Arc<TextModel>, GatewayError> {
+        if let Some(text) = self.texts.get_built(version) {
+            return Ok(text);
+        }
+        let ready = self.registry.ready(&arrived.config, version.id);
+        let links: Vec<Arc<Link>> = ready.into_iter().map(|(link, _)| link).collect();
+        self.texts.get(version, &links).await.map_err(|error| {
+            tracing::error!(version = %version.id, error = &error as &dyn std::error::Error, "no model text");
+            no_replica(self.registry.warming(version.id), &arrived.request)
+        })
+    }
+}
+
+/// The charge of a request that nothing has been done for.
+fn uncharged(arrived: &Arrived, version: &PinnedVersion, slo: Slo) -> ChargeData {
+    let Arrived { at, principal, project, config, request, .. } = arrived;
+    ChargeData {
+        tenant: principal.tenant,
+        key: principal.key,
+        project: project.clone(),
+        client_request_id: request.client_request_id.clone(),
+        idempotency_key_hash: None,
+        requested_model: request.model.clone(),
+        version: version.id,
+        tier: request.tier,
+        stream: request.stream,
+        n: 1,
+        granted_max_tokens: None,
+        prompt_tokens: 0,
+        cached_prompt_tokens: 0,
+        generated_tokens: 0,
+        reasoning_tokens: 0,
+        finish_reason: FinishReason::Cancelled,
+        received_at: *at,
+        finished_at: *at,
+        queue_us: 0,
+        prefill_us: 0,
+        ttft_us: None,
+        decode_us: 0,
+        inter_token: GapStats::default(),
+        slo: SloOutcome {
+            ttft_target_ms: slo.ttft_ms,
+            itl_target_ms: slo.itl_ms,
+            ttft_met: None,
+            itl_met: None,
+        },
+        replicas: Vec::new(),
+        preemptions: 0,
+        config_revision: config.revision(),
+        sequence: 0,
+        recovered: false,
+    }
+}
+
+fn sampling(request: &CompletionRequest, request_id: RequestId) -> Sampling {
+    let options = &request.sampling;
+    Sampling {
+        temperature: options.temperature,
+        top_p: options.top_p,
+        top_k: options.top_k,
+        min_p: options.min_p,
+        // Without a seed each request has its own noise.
+        seed: options.seed.unwrap_or_else(|| request_hash(request_id)),
+    }
+}
+
+fn class(tier: Tier) -> Class {
+    match tier {
+        Tier::Interactive => Class::Interactive,
+        Tier::Batch => Class::Batch,
+    }
+}
+
+fn no_replica(none: NoReplica, request: &CompletionRequest) -> GatewayError {
+    match none {
+        NoReplica::Warming { retry_after } => {
+            GatewayError::ModelWarming { model: request.model.clone(), retry_after }
+        }
+        NoReplica::TooLong { max_sequence_tokens } => GatewayError::ContextLength {
+            limit_tokens: max_sequence_tokens,
+            prompt_tokens: 0,
+            output_tokens: 0,
+            param: request.input.param(),
+        },
+    }
+}
+
+fn log_refused(error: LogError) -> GatewayError {
+    tracing::error!(error = &error as &dyn std::error::Error, "the record log takes no new request");
+    GatewayError::RecordLogFull
+}
+
+/// What counts as shed load, so that shedding cannot flatter goodput. A request that was opened has a record of its
+/// own and is not counted again.
+fn rejection_reason(error: &GatewayError) -> Option<RejectionReason> {
+    match error {
+        GatewayError::Admission(_) => Some(RejectionReason::RateLimit),
+        GatewayError::BudgetSpent => Some(RejectionReason::Budget),
+        GatewayError::Capacity { .. } => Some(RejectionReason::Capacity),
+        GatewayError::ModelWarming { .. } => Some(RejectionReason::ModelWarming),
+        GatewayError::RecordLogFull => Some(RejectionReason::RecordLogFull),
+        GatewayError::Auth(_)
+        | GatewayError::Parameter(_)
+        | GatewayError::BodyTooLarge { .. }
+        | GatewayError::BodyTimeout
+        | GatewayError::BodyUnreadable
+        | GatewayError::UnknownUrl { .. }
+        | GatewayError::MethodNotAllowed { .. }
+        | GatewayError::UnknownModel { .. }
+        | GatewayError::Template { .. }
+        | GatewayError::ContextLength { .. }
+        | GatewayError::Stopping
+        | GatewayError::ReplicaLost
+        | GatewayError::EngineFailed
+        | GatewayError::Deadline { .. }
+        | GatewayError::Internal(_) => None,
+    }
+}

@@ -1,0 +1,158 @@
+//! Where a session puts what arrives for one sequence. It never blocks the session: text and counts accumulate until
+//! the request's own task takes them, so one slow reader holds nobody back. Its size is bounded by the sequence's
+//! `max_tokens` (each at most a kilobyte of text), and a reader that takes nothing is cut off by its connection.
+
+use std::time::Instant;
+
+use parking_lot::Mutex;
+use prometheus_client::metrics::histogram::Histogram;
+use tokio::sync::Notify;
+use weir_schemas::records::GapStats;
+use weir_schemas::rpc::worker::{Finished, SequenceUpdate};
+
+/// How a sequence ended, as far as this gateway can tell.
+#[derive(Debug, Clone)]
+pub(crate) enum End {
+    /// The worker said so, with the engine's counts.
+    Finished(Box<Finished>),
+    /// The worker or the way to it is gone; nothing more will come.
+    Lost,
+}
+
+/// When tokens arrived here.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Arrivals {
+    pub(crate) tokens: u64,
+    pub(crate) first_at: Option<Instant>,
+    pub(crate) last_at: Option<Instant>,
+    pub(crate) gaps: GapStats,
+}
+
+/// What was taken out.
+#[derive(Debug, Default)]
+pub(crate) struct Taken {
+    pub(crate) text: String,
+    /// Tokens that have arrived in all.
+    pub(crate) tokens: u64,
+    pub(crate) end: Option<End>,
+}
+
+/// One sequence's buffer; one reader.
+#[derive(Debug)]
+pub(crate) struct Mailbox {
+    inner: Mutex<Inner>,
+    changed: Notify,
+    gap_histogram: Histogram,
+}
+
+#[derive(Debug, Default)]
+struct Inner {
+    text: String,
+    arrivals: Arrivals,
+    end: Option<End>,
+}
+
+impl Mailbox {
+    pub(crate) fn new(gap_histogram: Histogram) -> Self {
+        Self { inner: Mutex::default(), changed: Notify::new(), gap_histogram }
+    }
+
+    /// Puts an update in. True if it was the last.
+    pub(crate) fn deliver(&self, update: SequenceUpdate, now: Instant) -> bool {
+        let mut inner = self.inner.lock();
+        if inner.end.is_some() {
+            return true;
+        }
+        for _ in &update.tokens {
+            self.token_arrived(&mut inner.arrivals, now);
+        }
+        inner.text.push_str(&update.text);
+        let last = update.finished.is_some();
+        if let Some(finished) = update.finished {
+            inner.end = Some(End::Finished(Box::new(finished)));
+        }
+        drop(inner);
+        self.changed.notify_one();
+        last
+    }
+
+    /// Nothing more will come. What came stays.
+    pub(crate) fn lose(&self) {
+        self.inner.lock().end.get_or_insert(End::Lost);
+        self.changed.notify_one();
+    }
+
+    /// Takes the text that has arrived; the end stays visible.
+    pub(crate) fn take(&self) -> Taken {
+        let mut inner = self.inner.lock();
+        let text = std::mem::take(&mut inner.text);
+        Taken { text, tokens: inner.arrivals.tokens, end: inner.end.clone() }
+    }
+
+    /// Waits until something arrived since the last wait.
+    pub(crate) async fn changed(&self) {
+        self.changed.notified().await;
+    }
+
+    /// Waits for the end.
+    pub(crate) async fn ended(&self) -> End {
+        loop {
+            if let Some(end) = &self.inner.lock().end {
+                return end.clone();
+            }
+            self.changed().await;
+        }
+    }
+
+    pub(crate) fn arrivals(&self) -> Arrivals {
+        self.inner.lock().arrivals.clone()
+    }
+
+    fn token_arrived(&self, arrivals: &mut Arrivals, now: Instant) {
+        arrivals.tokens += 1;
+        arrivals.first_at.get_or_insert(now);
+        if let Some(last) = arrivals.last_at.replace(now) {
+            let gap = now.saturating_duration_since(last);
+            arrivals.gaps.record(u64::try_from(gap.as_micros()).unwrap_or(u64::MAX));
+            self.gap_histogram.observe(gap.as_secs_f64());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use prometheus_client::metrics::histogram::exponential_buckets;
+
+    use super::*;
+
+    fn update(tokens: &[u32], text: &str, finished: Option<Finished>) -> SequenceUpdate {
+        SequenceUpdate { handle: 1, tokens: tokens.to_vec(), text: text.into(), finished }
+    }
+
+    #[tokio::test]
+    async fn what_is_not_taken_adds_up_and_the_end_comes_after_it() {
+        let mailbox = Mailbox::new(Histogram::new(exponential_buckets(0.001, 2.0, 4)));
+        let start = Instant::now();
+        assert!(!mailbox.deliver(update(&[1], "a", None), start));
+        assert!(!mailbox.deliver(update(&[2], "", None), start + Duration::from_micros(10)));
+        let finished = Finished { generated_tokens: 3, ..Finished::default() };
+        assert!(mailbox.deliver(update(&[3], "bc", Some(finished)), start + Duration::from_micros(40)));
+        let taken = mailbox.take();
+        assert_eq!((taken.text.as_str(), taken.tokens), ("abc", 3));
+        assert!(matches!(taken.end, Some(End::Finished(_))));
+        assert!(matches!(mailbox.ended().await, End::Finished(finished) if finished.generated_tokens == 3));
+        let gaps = mailbox.arrivals().gaps;
+        assert_eq!((gaps.count, gaps.sum_us, gaps.max_us), (2, 40, 30));
+    }
+
+    #[tokio::test]
+    async fn a_lost_sequence_stays_lost_and_a_finished_one_finished() {
+        let mailbox = Mailbox::new(Histogram::new(exponential_buckets(0.001, 2.0, 4)));
+        mailbox.lose();
+        assert!(mailbox.deliver(update(&[1], "late", Some(Finished::default())), Instant::now()));
+        assert!(matches!(mailbox.ended().await, End::Lost));
+        assert_eq!(mailbox.take().text, "");
+    }
+}

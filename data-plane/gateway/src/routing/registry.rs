@@ -1,0 +1,169 @@
+//! The links to all workers that the config names, and the choice among them.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+use weir_schemas::ids::{VersionId, WorkerId};
+
+use super::expected_ttft::{UNMEASURED_PREFILL_TOKENS_PER_S, expected_ttft_ms};
+use super::link::{Link, LinkOptions, ReadyReplica};
+use crate::indexed_config::IndexedConfig;
+
+/// Told to clients while nothing is known of how long a load takes.
+const UNMEASURED_LOAD_TIME: Duration = Duration::from_secs(5);
+
+/// Why no replica was chosen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum NoReplica {
+    /// None is ready; the wait is measured from earlier loads where there were any.
+    Warming { retry_after: Duration },
+    /// Some are ready, and the request fits none of them.
+    TooLong { max_sequence_tokens: u64 },
+}
+
+/// All workers of this gateway.
+#[derive(Debug)]
+pub(crate) struct Registry {
+    options: LinkOptions,
+    links: Mutex<HashMap<WorkerId, Arc<Link>>>,
+    load_times: Mutex<HashMap<VersionId, LoadTime>>,
+    tasks: TaskTracker,
+    cancel: CancellationToken,
+}
+
+/// How long a version took from being asked for while not ready to being ready.
+#[derive(Debug, Clone, Copy, Default)]
+struct LoadTime {
+    waiting_since: Option<Instant>,
+    measured: Option<Duration>,
+}
+
+impl Registry {
+    /// Links end when `cancel` is.
+    pub(crate) fn new(options: LinkOptions, tasks: TaskTracker, cancel: CancellationToken) -> Self {
+        Self { options, links: Mutex::default(), load_times: Mutex::default(), tasks, cancel }
+    }
+
+    /// Told whenever what is ready where may have changed.
+    pub(crate) fn ready_changes(&self) -> watch::Receiver<u64> {
+        self.options.ready_changed.subscribe()
+    }
+
+    /// Starts, keeps and retires links so that there is one for each replica of the config.
+    pub(crate) fn reconcile(&self, config: &IndexedConfig) {
+        let mut links = self.links.lock();
+        links.retain(|worker, link| {
+            let named =
+                |address: &str| config.replicas().iter().any(|r| r.worker == *worker && r.address == address);
+            let keep = named(link.address());
+            if !keep {
+                link.retire();
+            }
+            keep
+        });
+        for replica in config.replicas() {
+            links.entry(replica.worker).or_insert_with(|| {
+                let link = Arc::new(Link::new(replica.worker, replica.address.clone(), self.options.clone()));
+                self.tasks.spawn(link.clone().run(self.cancel.clone()));
+                link
+            });
+        }
+        drop(links);
+        self.options.ready_changed.send_modify(|changes| *changes += 1);
+    }
+
+    /// Number of workers with a session.
+    pub(crate) fn connected(&self) -> usize {
+        self.links.lock().values().filter(|link| link.is_connected()).count()
+    }
+
+    /// Links whose worker can take requests for the version now.
+    pub(crate) fn ready(&self, config: &IndexedConfig, version: VersionId) -> Vec<(Arc<Link>, ReadyReplica)> {
+        let name = version.to_string();
+        let links = self.links.lock();
+        let ready: Vec<_> = config
+            .workers(version)
+            .iter()
+            .filter_map(|worker| links.get(worker))
+            .filter_map(|link| Some((link.clone(), link.ready(&name)?)))
+            .collect();
+        drop(links);
+        if !ready.is_empty() {
+            let mut load_times = self.load_times.lock();
+            if let Some(load_time) = load_times.get_mut(&version)
+                && let Some(since) = load_time.waiting_since.take()
+            {
+                load_time.measured = Some(since.elapsed());
+            }
+        }
+        ready
+    }
+
+    /// The longest sequence that some ready replica can hold.
+    pub(crate) fn max_sequence_tokens(
+        &self,
+        config: &IndexedConfig,
+        version: VersionId,
+    ) -> Result<u64, NoReplica> {
+        let ready = self.ready(config, version);
+        let longest = ready.iter().map(|(_, replica)| holds(replica)).max();
+        longest.ok_or_else(|| self.warming(version))
+    }
+
+    /// The ready replica with the least expected time to first token that can hold the sequence, other than `tried`.
+    pub(crate) fn choose(
+        &self,
+        config: &IndexedConfig,
+        version: VersionId,
+        prompt_tokens: u64,
+        max_tokens: u64,
+        tried: &[WorkerId],
+    ) -> Result<Arc<Link>, NoReplica> {
+        let mut ready = self.ready(config, version);
+        ready.retain(|(link, _)| !tried.contains(&link.worker()));
+        let Some(longest) = ready.iter().map(|(_, replica)| holds(replica)).max() else {
+            return Err(self.warming(version));
+        };
+        let borrowed_rate = ready
+            .iter()
+            .map(|(_, replica)| replica.load.prefill_tokens_per_s)
+            .filter(|rate| rate.is_finite() && *rate > 0.0)
+            .reduce(f64::min)
+            .unwrap_or(UNMEASURED_PREFILL_TOKENS_PER_S);
+        let wanted = prompt_tokens.saturating_add(max_tokens);
+        ready
+            .into_iter()
+            .filter(|(_, replica)| holds(replica) >= wanted)
+            .map(|(link, replica)| {
+                (link, expected_ttft_ms(&replica.load, replica.sent, prompt_tokens, borrowed_rate))
+            })
+            .min_by(|(_, a), (_, b)| a.total_cmp(b))
+            .map(|(link, _)| link)
+            .ok_or(NoReplica::TooLong { max_sequence_tokens: longest })
+    }
+
+    /// Notes that the version is waited for, and tells how long a wait to expect.
+    pub(crate) fn warming(&self, version: VersionId) -> NoReplica {
+        let mut load_times = self.load_times.lock();
+        let load_time = load_times.entry(version).or_default();
+        let waited = load_time.waiting_since.get_or_insert_with(Instant::now).elapsed();
+        let retry_after = match load_time.measured {
+            Some(measured) => measured.saturating_sub(waited).max(Duration::from_secs(1)),
+            None => UNMEASURED_LOAD_TIME,
+        };
+        NoReplica::Warming { retry_after }
+    }
+}
+
+/// 0 means that the worker did not say.
+fn holds(replica: &ReadyReplica) -> u64 {
+    match replica.load.max_sequence_tokens {
+        0 => u64::MAX,
+        tokens => tokens,
+    }
+}
