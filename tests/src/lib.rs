@@ -1,1 +1,15 @@
-//! What the end-to-end tests share. Nothing here is part of the product.
+//! What the end-to-end tests and the load test share: a whole installation of one's own, and clients for it.
+//! Nothing here is part of the product.
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::disallowed_methods,
+    clippy::allow_attributes,
+    reason = "equipment of tests: it fails by panicking"
+)]
+
+pub mod api;
+pub mod installation;
+pub mod ledger;
+pub mod metrics;
+pub mod wait;

@@ -1,0 +1,31 @@
+//! Prometheus' text form, as far as a test needs it.
+
+use crate::installation::Installation;
+
+/// One scrape.
+#[derive(Debug)]
+pub struct Scrape(String);
+
+impl Scrape {
+    /// Of the whole process.
+    pub async fn of(installation: &Installation) -> Self {
+        let response = reqwest::get(&installation.env["WEIR_METRICS_URL"]).await.unwrap();
+        Self(response.error_for_status().unwrap().text().await.unwrap())
+    }
+
+    /// The sum of all series of this name whose labels contain `labels`; panics where there is none.
+    pub fn sum(&self, name: &str, labels: &str) -> f64 {
+        let mut found = false;
+        let mut sum = 0.0;
+        for line in self.0.lines().filter(|line| !line.starts_with('#')) {
+            let (series, value) = line.rsplit_once(' ').unwrap();
+            let (own, rest) = series.split_once('{').unwrap_or((series, ""));
+            if own == name && rest.contains(labels) {
+                found = true;
+                sum += value.parse::<f64>().unwrap();
+            }
+        }
+        assert!(found, "no series {name} with {labels} in:\n{}", self.0);
+        sum
+    }
+}
