@@ -6,6 +6,7 @@ mod guard;
 mod instrument;
 mod json;
 mod python_methods;
+mod python_text;
 mod sequences;
 mod template;
 

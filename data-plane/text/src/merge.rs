@@ -20,7 +20,7 @@ const NONE: u32 = u32::MAX;
 pub(crate) struct Symbol {
     pub(crate) id: u32,
     start: u32,
-    /// Equal to `start` once merged into its left neighbour.
+    /// Equal to `start` once merged into its left neighbour; then there is no `next` either.
     end: u32,
     previous: u32,
     next: u32,
@@ -73,8 +73,9 @@ impl MergeRule for ScoreRanks<'_> {
     }
 }
 
-/// A possible merge; ordered by rank, then from the left. `length` tells a stale one.
-type Candidate = Reverse<(u32, u32, u32, u32, u32)>;
+/// A possible merge, as one number so that the heap stays small: rank, then position of the left symbol. Whether it is
+/// still possible is asked again when its turn comes.
+type Candidate = Reverse<u64>;
 
 /// One word being merged. Its buffers are kept from word to word.
 #[derive(Debug, Default)]
@@ -101,37 +102,42 @@ impl Word {
 
     /// Merges all that the rule allows. `text` is what `push`'s offsets refer to.
     pub(crate) fn merge_all(&mut self, text: &[u8], rule: &impl MergeRule) {
-        self.candidates.clear();
-        for left in 1..self.symbols.len() {
-            self.consider(as_u32(left - 1), as_u32(left), text, rule);
-        }
-        while let Some(Reverse((_rank, left, id, left_end, right_end))) = self.candidates.pop() {
-            let Symbol { start, end, previous, next, .. } = self.symbols[left as usize];
-            // Either side may have been merged otherwise since; both ends tell, for stretches only grow or vanish.
-            if start == end || end != left_end || next == NONE || self.symbols[next as usize].end != right_end
-            {
+        let mut candidates = std::mem::take(&mut self.candidates).into_vec();
+        candidates.clear();
+        candidates
+            .extend((0..as_u32(self.symbols.len())).filter_map(|left| self.candidate(left, text, rule)));
+        self.candidates = BinaryHeap::from(candidates);
+        while let Some(Reverse(candidate)) = self.candidates.pop() {
+            let (rank, left) = unpack(candidate);
+            let Some(merge) = self.possible(left, text, rule).filter(|merge| merge.rank == rank) else {
                 continue;
-            }
-            let after = self.symbols[next as usize].next;
+            };
+            let Symbol { previous, next, .. } = self.symbols[left as usize];
             let right = &mut self.symbols[next as usize];
-            right.start = right.end;
+            let (right_end, after) = (right.end, right.next);
+            right.start = right_end;
+            right.next = NONE;
             let merged = &mut self.symbols[left as usize];
-            (merged.id, merged.end, merged.next) = (id, right_end, after);
+            (merged.id, merged.end, merged.next) = (merge.id, right_end, after);
             if after != NONE {
                 self.symbols[after as usize].previous = left;
-                self.consider(left, after, text, rule);
             }
+            self.candidates.extend(self.candidate(left, text, rule));
             if previous != NONE {
-                self.consider(previous, left, text, rule);
+                self.candidates.extend(self.candidate(previous, text, rule));
             }
         }
     }
 
-    fn consider(&mut self, left: u32, right: u32, text: &[u8], rule: &impl MergeRule) {
-        let (l, r) = (self.symbols[left as usize], self.symbols[right as usize]);
-        if let Some(Merge { rank, id }) = rule.merge(l.id, r.id, &text[l.start as usize..r.end as usize]) {
-            self.candidates.push(Reverse((rank, left, id, l.end, r.end)));
-        }
+    fn candidate(&self, left: u32, text: &[u8], rule: &impl MergeRule) -> Option<Candidate> {
+        self.possible(left, text, rule).map(|merge| Reverse(pack(merge.rank, left)))
+    }
+
+    /// What the symbol at `left` and its right neighbour become now, if both exist.
+    fn possible(&self, left: u32, text: &[u8], rule: &impl MergeRule) -> Option<Merge> {
+        let left = self.symbols[left as usize];
+        let right = self.symbols.get(left.next as usize)?;
+        rule.merge(left.id, right.id, &text[left.start as usize..right.end as usize])
     }
 
     /// What is left, in order: a token, or the stretch of text that has none.
@@ -141,6 +147,15 @@ impl Word {
             id => Ok(id),
         })
     }
+}
+
+fn pack(rank: u32, left: u32) -> u64 {
+    u64::from(rank) << 32 | u64::from(left)
+}
+
+fn unpack(candidate: u64) -> (u32, u32) {
+    let low = u32::try_from(candidate & u64::from(u32::MAX)).expect("masked");
+    (u32::try_from(candidate >> 32).expect("shifted"), low)
 }
 
 fn as_u32(value: usize) -> u32 {

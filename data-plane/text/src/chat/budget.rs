@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use minijinja::value::{Object, ValueKind};
 use minijinja::{Environment, Error, ErrorKind, State, Value};
 
-use super::python_methods::python_str;
+use super::python_text::python_str;
 
 /// Sixteen times the largest request body that a gateway takes, which leaves a usual template room to copy every
 /// message several times.
@@ -65,8 +65,11 @@ fn written_bytes(value: &Value) -> Result<usize, Error> {
         None if matches!(value.kind(), ValueKind::Bool | ValueKind::Number | ValueKind::Undefined) => Ok(16),
         None => {
             let mut counter = Counter(16);
-            write!(counter, "{value}").map_err(|_| too_large())?;
-            Ok(counter.0)
+            match write!(counter, "{}", python_str(value)) {
+                Ok(()) => Ok(counter.0),
+                Err(_) if counter.0 > MAX_WORK_BYTES => Err(too_large()),
+                Err(_) => Err(Error::new(ErrorKind::InvalidOperation, "a value that cannot be written")),
+            }
         }
     }
 }

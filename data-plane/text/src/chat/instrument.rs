@@ -4,6 +4,7 @@ use minijinja::Value;
 use minijinja::machinery::{Instruction, Instructions};
 
 use super::budget::{CONCAT, PAY, PAY_ADD, PAY_IN, PAY_MUL};
+use super::sequences::SLICE;
 
 /// Tells minijinja to look a filter up by name each time.
 const NO_CACHE_SLOT: u8 = u8::MAX;
@@ -41,10 +42,10 @@ fn with_payment(instruction: Instruction<'_>) -> Vec<Instruction<'_>> {
         Instruction::Add => vec![apply(PAY_ADD, 2), Instruction::UnpackList(2), Instruction::Add],
         Instruction::Mul => vec![apply(PAY_MUL, 2), Instruction::UnpackList(2), Instruction::Mul],
         Instruction::In => vec![apply(PAY_IN, 2), Instruction::UnpackList(2), Instruction::In],
-        makes @ (Instruction::Slice
-        | Instruction::BuildMap(_)
-        | Instruction::ApplyFilter(..)
-        | Instruction::CallMethod(..)) => vec![makes, apply(PAY, 1)],
+        Instruction::Slice => vec![apply(SLICE, 4), apply(PAY, 1)],
+        makes @ (Instruction::BuildMap(_) | Instruction::ApplyFilter(..) | Instruction::CallMethod(..)) => {
+            vec![makes, apply(PAY, 1)]
+        }
         Instruction::BuildList(Some(count)) => vec![Instruction::BuildList(Some(count)), apply(PAY, 1)],
         other => vec![other],
     }

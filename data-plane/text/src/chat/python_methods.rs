@@ -1,13 +1,12 @@
-//! Methods of Python's `str`, `dict` and `list` that chat templates call, and Python's way to write values.
+//! Methods of Python's `str`, `dict` and `list` that chat templates call.
 //!
 //! minijinja itself has none of them. What is missing here is an error when a template calls it, not a guess.
-
-use std::fmt;
 
 use minijinja::value::{ValueKind, from_args};
 use minijinja::{Error, ErrorKind, State, Value};
 
 use super::budget::pay;
+use super::python_text::python_str;
 
 /// minijinja calls this for a method that a value does not have itself.
 pub(super) fn call(
@@ -148,7 +147,7 @@ fn split_at_whitespace(text: &str, from_right: bool, parts_limit: usize) -> Vec<
         let border =
             if from_right { rest.rfind(char::is_whitespace) } else { rest.find(char::is_whitespace) };
         let Some(border) = border.filter(|_| parts.len() + 1 < parts_limit) else {
-            parts.push(Value::from(if from_right { rest.trim_start() } else { rest.trim_end() }));
+            parts.push(Value::from(rest));
             return parts;
         };
         let space = rest[border..].chars().next().map_or(1, char::len_utf8);
@@ -244,22 +243,4 @@ fn sequence_method(sequence: &Value, method: &str, args: &[Value]) -> Result<Val
         },
         _ => Err(Error::from(ErrorKind::UnknownMethod)),
     }
-}
-
-/// Writes a value as Python's `str` does: `True`, `False` and `None` are the words that differ from minijinja's.
-pub(super) fn python_str(value: &Value) -> impl fmt::Display + '_ {
-    struct PythonStr<'a>(&'a Value);
-
-    impl fmt::Display for PythonStr<'_> {
-        fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-            match self.0.kind() {
-                ValueKind::Bool if self.0.is_true() => f.write_str("True"),
-                ValueKind::Bool => f.write_str("False"),
-                ValueKind::None => f.write_str("None"),
-                _ => self.0.fmt(f),
-            }
-        }
-    }
-
-    PythonStr(value)
 }

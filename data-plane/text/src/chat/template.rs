@@ -18,7 +18,7 @@ use self_cell::self_cell;
 
 use super::budget::{self, MAX_WORK_BYTES, TooLarge, pay_for};
 use super::guard::GuardedMessage;
-use super::{TemplateError, clock, json, python_methods, sequences};
+use super::{TemplateError, clock, json, python_methods, python_text, sequences};
 use crate::error::TextError;
 
 /// Real templates take one or two hundred instructions a message; this is about a second.
@@ -148,7 +148,7 @@ fn environment() -> Environment<'static> {
     environment.set_formatter(|out, state, value| {
         pay_for(state, value)?;
         match state.auto_escape() {
-            AutoEscape::None => write!(out, "{}", python_methods::python_str(value)).map_err(Error::from),
+            AutoEscape::None => write!(out, "{}", python_text::python_str(value)).map_err(Error::from),
             _ => minijinja::escape_formatter(out, state, value),
         }
     });
