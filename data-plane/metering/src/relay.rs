@@ -9,7 +9,7 @@ mod transport;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::task::JoinHandle;
+use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -59,7 +59,7 @@ pub struct FlushError {
 #[derive(Debug)]
 pub struct Relay {
     log: Arc<RecordLog>,
-    task: JoinHandle<()>,
+    task: JoinSet<()>,
 }
 
 impl Relay {
@@ -73,7 +73,8 @@ impl Relay {
     ) -> Self {
         let cursor = log.cursor();
         let worker = Worker { log: Arc::clone(&log), cursor, transport, options, metrics };
-        let task = tokio::task::spawn(async move {
+        let mut task = JoinSet::new();
+        task.spawn(async move {
             cancel.run_until_cancelled(worker.run()).await;
         });
         Self { log, task }
@@ -94,8 +95,8 @@ impl Relay {
     }
 
     /// Waits for the end after cancellation.
-    pub async fn stopped(self) {
-        if let Err(error) = self.task.await {
+    pub async fn stopped(mut self) {
+        if let Some(Err(error)) = self.task.join_next().await {
             tracing::error!(error = &error as &dyn std::error::Error, "the relay ended abnormally");
         }
     }

@@ -84,12 +84,18 @@ pub(super) fn recover(dir: &Path, options: &LogOptions) -> Result<Recovered, Log
         );
     }
     fill_missing(&mut writer, &scan.missing)?;
-    for id in scan.spares {
+    for id in scan.empty {
         let path = segment_path(dir, id);
         fs::remove_file(&path).map_err(LogError::io("remove", &path))?;
     }
     sync_dir(dir)?;
     Ok(Recovered { writer, watermark, unclosed })
+}
+
+/// The allocated rest of the previous run's last segment.
+fn give_back_tail(path: &Path, bytes: u64) -> Result<(), LogError> {
+    let file = fs::OpenOptions::new().write(true).open(path).map_err(LogError::io("open", path))?;
+    file.set_len(bytes).and_then(|()| file.sync_all()).map_err(LogError::io("truncate", path))
 }
 
 fn read_watermark(dir: &Path) -> Result<u64, LogError> {
@@ -127,7 +133,8 @@ struct Scan {
     highest: u64,
     /// Sequences below `highest` that no frame had so far.
     missing: BTreeSet<u64>,
-    spares: Vec<u64>,
+    /// Segments with nothing in them.
+    empty: Vec<u64>,
     /// Something was read that says where the log begins; what is before it was deleted, not lost.
     started: bool,
 }
@@ -148,15 +155,17 @@ impl Scan {
         match segment::parse_header(id, header) {
             Ok(Some(counters)) => self.counters(counters),
             Ok(None) if frames.iter().all(|&byte| byte == 0) => {
-                self.spares.push(id);
+                self.empty.push(id);
                 return Ok(());
             }
             Ok(None) | Err(()) => {
                 tracing::warn!(segment = %path.display(), "damaged record log segment header; its frames are read");
             }
         }
-        let mut info = SegmentInfo { bytes: bytes.len() as u64, ..SegmentInfo::default() };
+        let mut info = SegmentInfo::default();
         for item in Frames::new(frames) {
+            let (Item::Frame(_, range) | Item::Damage(range)) = &item;
+            info.bytes = HEADER_BYTES + range.end as u64;
             match item {
                 Item::Frame(frame, range) => self.frame(&mut info, frame, place(id, &range)),
                 Item::Damage(range) => tracing::warn!(
@@ -166,6 +175,13 @@ impl Scan {
                     "damaged or torn bytes in the record log are skipped"
                 ),
             }
+        }
+        if info.bytes == 0 {
+            self.empty.push(id);
+            return Ok(());
+        }
+        if info.bytes < bytes.len() as u64 {
+            give_back_tail(&path, info.bytes)?;
         }
         self.segments.insert(id, info);
         Ok(())
