@@ -59,7 +59,7 @@ pub struct KvCache {
 impl KvCache {
     /// A cache of `num_blocks` pages, all free.
     pub fn new(num_blocks: u32) -> Self {
-        Self { pool: BlockPool::new(num_blocks), index: PrefixIndex::default() }
+        Self { pool: BlockPool::new(num_blocks), index: PrefixIndex::with_capacity(num_blocks) }
     }
 
     /// Pages by state.

@@ -74,7 +74,7 @@ impl Sampler {
             return None;
         }
         if params.is_greedy() || max == f32::INFINITY {
-            return logits.iter().position(|&logit| logit == max).and_then(|id| TokenId::try_from(id).ok());
+            return self.candidates.first_of_max(logits);
         }
         let noise = RowNoise::new(params.seed, position);
         let inverse_temperature = params.temperature.recip();

@@ -25,12 +25,17 @@ pub fn hash_block(parent: &BlockHash, tokens: &[TokenId]) -> BlockHash {
     BlockHash(hasher.finalize().into())
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct PrefixIndex {
     blocks: HashMap<BlockHash, BlockId>,
 }
 
 impl PrefixIndex {
+    /// Room for every page, so that no insertion ever pays for growth.
+    pub(super) fn with_capacity(num_blocks: u32) -> Self {
+        Self { blocks: HashMap::with_capacity(num_blocks as usize) }
+    }
+
     pub(super) fn get(&self, hash: &BlockHash) -> Option<BlockId> {
         self.blocks.get(hash).copied()
     }

@@ -11,8 +11,10 @@ const CHUNK: usize = 64;
 const CHUNK_TOKENS: TokenId = 64;
 /// Independent lanes of a pass, so that it becomes vector code.
 const LANES: usize = 8;
-/// First size of the sorted head of a nucleus; it grows fourfold until it holds the wanted mass.
-const NUCLEUS_HEAD: usize = 64;
+/// Score ranges in which a nucleus adds up its mass: only the one range where it ends is sorted.
+const BUCKETS: usize = 1024;
+/// Below this, sorting is quicker than ranges.
+const SORTED_MAX: usize = 128;
 
 /// A token and its score: (logit − highest logit) / temperature, so at most 0.
 #[derive(Clone, Copy, Debug)]
@@ -34,6 +36,8 @@ pub(super) struct Candidates {
     chunk_max: Vec<f32>,
     selection: Vec<f32>,
     kept: Vec<Candidate>,
+    bucket_mass: Vec<f64>,
+    boundary: Vec<Candidate>,
 }
 
 impl Candidates {
@@ -45,6 +49,14 @@ impl Candidates {
         self.max
     }
 
+    /// The lowest token with the highest logit.
+    pub(super) fn first_of_max(&self, logits: &[f32]) -> Option<TokenId> {
+        let chunk = self.chunk_max.iter().position(|max| *max == self.max)?;
+        let start = chunk * CHUNK;
+        let offset = logits[start..].iter().position(|logit| *logit == self.max)?;
+        TokenId::try_from(start + offset).ok()
+    }
+
     /// Fills `kept` with the tokens that pass top-k and then top-p.
     pub(super) fn filter(&mut self, logits: &[f32], inverse_temperature: f32, top_k: u32, top_p: f32) {
         let top_k = top_k as usize;
@@ -53,7 +65,7 @@ impl Candidates {
             self.collect(logits, inverse_temperature, cut);
             self.keep_top_k(top_k);
             if top_p < 1.0 {
-                let mass = self.kept.iter().map(|kept| f64::from(kept.score.exp())).sum::<f64>();
+                let mass = self.kept.iter().map(|kept| f64::from(exp_of_score(kept.score))).sum::<f64>();
                 self.keep_nucleus(f64::from(top_p) * mass);
             }
         } else if top_p < 1.0 {
@@ -136,28 +148,59 @@ impl Candidates {
         }
     }
 
-    /// Keeps the shortest head of the order whose mass reaches `wanted`.
+    /// Keeps the shortest head of the order whose mass reaches `wanted`; the order of `kept` is lost. Linear in
+    /// the number kept, with a sort of what lies where the head ends.
     fn keep_nucleus(&mut self, wanted: f64) {
-        let mut sorted = 0;
+        self.boundary.clear();
         let mut mass = 0.0;
-        let mut head = NUCLEUS_HEAD;
-        while sorted < self.kept.len() {
-            let rest = &mut self.kept[sorted..];
-            if head < rest.len() {
-                rest.select_nth_unstable_by(head - 1, Candidate::order);
-            }
-            let head_len = head.min(rest.len());
-            rest[..head_len].sort_unstable_by(Candidate::order);
-            for index in sorted..sorted + head_len {
-                mass += f64::from(self.kept[index].score.exp());
-                if mass >= wanted {
-                    self.kept.truncate(index + 1);
-                    return;
-                }
-            }
-            sorted += head_len;
-            head *= 4;
+        if self.kept.len() <= SORTED_MAX {
+            self.boundary.append(&mut self.kept);
+        } else {
+            mass = self.move_boundary_out(wanted);
         }
+        self.boundary.sort_unstable_by(Candidate::order);
+        for candidate in &self.boundary {
+            if mass >= wanted {
+                break;
+            }
+            mass += f64::from(exp_of_score(candidate.score));
+            self.kept.push(*candidate);
+        }
+    }
+
+    /// Leaves in `kept` the score ranges that are wanted whole, moves the one where the nucleus ends to
+    /// `boundary`, and returns the mass of what is left.
+    fn move_boundary_out(&mut self, wanted: f64) -> f64 {
+        let lowest =
+            self.kept.iter().fold(0.0, |lowest, kept| if kept.score < lowest { kept.score } else { lowest });
+        #[expect(clippy::cast_precision_loss, reason = "a small power of two")]
+        let buckets_each = (BUCKETS - 1) as f32 / -lowest.clamp(-f32::MAX, -f32::MIN_POSITIVE);
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "saturates, and is clamped"
+        )]
+        let bucket_of = |score: f32| ((-score * buckets_each) as usize).min(BUCKETS - 1);
+        self.bucket_mass.clear();
+        self.bucket_mass.resize(BUCKETS, 0.0);
+        for kept in &self.kept {
+            self.bucket_mass[bucket_of(kept.score)] += f64::from(exp_of_score(kept.score));
+        }
+        let mut mass = 0.0;
+        let mut end = 0;
+        while end < BUCKETS && mass + self.bucket_mass[end] < wanted {
+            mass += self.bucket_mass[end];
+            end += 1;
+        }
+        let boundary = &mut self.boundary;
+        self.kept.retain(|kept| {
+            let bucket = bucket_of(kept.score);
+            if bucket == end {
+                boundary.push(*kept);
+            }
+            bucket < end
+        });
+        mass
     }
 
     /// Sum of `exp(score)` over the vocabulary.
@@ -165,11 +208,10 @@ impl Candidates {
         let mut mass = 0.0;
         for chunk in logits.chunks(CHUNK) {
             let mut lanes = [0.0_f32; LANES];
-            let vectors = chunk.chunks_exact(LANES);
-            let tail = vectors.remainder();
+            let (vectors, tail) = chunk.as_chunks::<LANES>();
             for vector in vectors {
-                for (lane, &logit) in lanes.iter_mut().zip(vector) {
-                    *lane += exp_of_score((logit - self.max) * inverse_temperature);
+                for lane in 0..LANES {
+                    lanes[lane] += exp_of_score((vector[lane] - self.max) * inverse_temperature);
                 }
             }
             for &logit in tail {
@@ -211,16 +253,14 @@ impl Best {
 /// Highest value, passing over what is not a number.
 fn max_of(values: &[f32]) -> f32 {
     let mut lanes = [f32::NEG_INFINITY; LANES];
-    let vectors = values.chunks_exact(LANES);
-    let tail = vectors.remainder();
-    let raise = |lane: &mut f32, value: f32| *lane = if value > *lane { value } else { *lane };
+    let (vectors, tail) = values.as_chunks::<LANES>();
     for vector in vectors {
-        for (lane, &value) in lanes.iter_mut().zip(vector) {
-            raise(lane, value);
+        for lane in 0..LANES {
+            lanes[lane] = if vector[lane] > lanes[lane] { vector[lane] } else { lanes[lane] };
         }
     }
     for &value in tail {
-        raise(&mut lanes[0], value);
+        lanes[0] = if value > lanes[0] { value } else { lanes[0] };
     }
     lanes.into_iter().fold(f32::NEG_INFINITY, |max, lane| if lane > max { lane } else { max })
 }
