@@ -87,7 +87,7 @@ CREATE TABLE ledger_unpriced (
 );
 CREATE INDEX ledger_unpriced_version ON ledger_unpriced (version_id, received_at);
 
--- The workers' independent count, one row an attempt.
+-- The workers' independent count, one row for each attempt that a worker's run made.
 CREATE TABLE ledger_executions (
     request_id       text NOT NULL,
     attempt          bigint NOT NULL,
@@ -108,8 +108,9 @@ CREATE TABLE ledger_executions (
     recovered        boolean NOT NULL,
     stored_at        timestamptz NOT NULL,
     record           json NOT NULL,
-    PRIMARY KEY (request_id, attempt)
+    PRIMARY KEY (sender, sequence)
 );
+CREATE INDEX ledger_executions_request ON ledger_executions (request_id, attempt);
 CREATE INDEX ledger_executions_started ON ledger_executions (started_at);
 
 -- Refused requests, counted by the gateways.

@@ -56,6 +56,11 @@ fn write(log: &Arc<RecordLog>, bytes: usize) -> u64 {
     entry.close(TOPIC, "ten_1", |_| "x".repeat(bytes)).unwrap()
 }
 
+/// Several; returns the last one's sequence.
+fn write_many(log: &Arc<RecordLog>, records: usize, bytes: usize) -> u64 {
+    (0..records).fold(0, |_, _| write(log, bytes))
+}
+
 fn segment_files(dir: &Path) -> usize {
     crate::segment::list(dir).unwrap().len()
 }

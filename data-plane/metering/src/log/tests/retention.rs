@@ -6,7 +6,7 @@ use super::*;
 fn segments_go_when_the_watermark_has_passed_them_and_numbering_outlives_them() {
     let dir = TempDir::new().unwrap();
     let (log, _) = open(dir.path());
-    let last = (0..60).map(|_| write(&log, 10_000)).last().unwrap();
+    let last = write_many(&log, 60, 10_000);
     log.sync().unwrap();
     let before = segment_files(dir.path());
     assert!(before >= 4, "{before}");
@@ -33,7 +33,7 @@ fn a_long_request_does_not_keep_every_segment_since_it_began() {
     let mut long = log.begin(&"long").unwrap();
     long.progress(&1).unwrap();
     for round in 0..6 {
-        let last = (0..20).map(|_| write(&log, 10_000)).last().unwrap();
+        let last = write_many(&log, 20, 10_000);
         log.set_watermark(last);
         log.sync().unwrap();
         assert!(segment_files(dir.path()) <= 5, "round {round}: {}", segment_files(dir.path()));
@@ -57,7 +57,7 @@ fn a_closed_entry_whose_close_may_be_deleted_is_never_handed_back() {
         write(&log, 10_000);
     }
     early.close(TOPIC, "k", |_| "early").unwrap();
-    let last = (0..20).map(|_| write(&log, 10_000)).last().unwrap();
+    let last = write_many(&log, 20, 10_000);
     log.set_watermark(last);
     log.sync().unwrap();
     pin.progress(&1).unwrap();
