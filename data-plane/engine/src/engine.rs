@@ -175,6 +175,7 @@ impl<X: Executor> Engine<X> {
                 }
             };
         }
+        debug_assert_eq!(self.scheduler.check_integrity(), Ok(()));
         Ok(StepReport {
             events: std::mem::take(&mut self.events),
             computed: totals.computed,

@@ -14,6 +14,7 @@ mod commit;
 mod fair_share;
 mod integrity;
 mod preemption;
+mod prefill;
 mod retirement;
 mod slots;
 mod waiting;
@@ -23,6 +24,7 @@ use crate::executor::Capacity;
 use crate::kv_cache::KvCache;
 use crate::sequence::{Class, Commit, FinishReason, Sequence, SequenceEvent, SequenceId, SequenceRequest};
 use crate::step::{PlanRow, StepPlan};
+use admission::AdmissionRound;
 use budget::PrefillBudget;
 use class_floor::ClassFloor;
 use fair_share::FairShare;
@@ -108,18 +110,12 @@ impl Scheduler {
         let mut plan = StepPlan::default();
         self.make_room_for_decodes(&mut plan.copies);
         let mut budget = self.plan_decodes();
-        let order = self.floor.order();
         self.reopen_admission_now_and_then();
-        let mut blocked = Vec::new();
-        let mut goes_on = true;
-        for class in order {
-            self.plan_chunks(class, 1, &mut budget);
-            goes_on = goes_on && self.admit(class, &mut budget, &mut blocked);
+        let mut round = AdmissionRound::default();
+        for class in self.floor.order() {
+            self.plan_prefills(class, &mut budget, &mut round);
         }
-        self.admission_worthwhile &= !goes_on;
-        for class in order {
-            self.plan_chunks(class, u32::MAX, &mut budget);
-        }
+        self.admission_worthwhile &= round.was_cut_short() || budget.is_spent();
         self.fill_rows(&mut plan);
         if plan.rows.is_empty() { None } else { Some(plan) }
     }
@@ -170,30 +166,6 @@ impl Scheduler {
             }
         }
         PrefillBudget::beside_decodes(&self.config, num_decodes)
-    }
-
-    /// Gives running sequences of a class up to `chunks_max` chunks each, earliest admitted first.
-    fn plan_chunks(&mut self, class: Class, chunks_max: u32, budget: &mut PrefillBudget) {
-        for &slot in &self.running {
-            if budget.is_spent() {
-                return;
-            }
-            let sequence = &mut self.slots[slot];
-            let end = sequence.len();
-            let mut chunks = 0;
-            while sequence.class == class && chunks < chunks_max {
-                let start = sequence.num_computed_tokens + sequence.planned_tokens;
-                if start >= end {
-                    break;
-                }
-                let num_tokens = budget.take_chunk(start, end);
-                if num_tokens == 0 {
-                    break;
-                }
-                sequence.planned_tokens += num_tokens;
-                chunks += 1;
-            }
-        }
     }
 
     fn fill_rows(&mut self, plan: &mut StepPlan) {

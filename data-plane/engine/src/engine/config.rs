@@ -59,7 +59,7 @@ const CHUNK_BLOCKS: u32 = 4;
 const CHUNKS_BESIDE_DECODE: u32 = 2;
 /// A queue this long is minutes of work for one replica.
 const WAITING_MAX: u32 = 1024;
-/// 64 MiB of token ids and as much of block hashes.
+/// 64 MiB of token ids and half as much of block hashes.
 const WAITING_TOKENS_MAX: u64 = 16 << 20;
 /// Batch keeps moving at a tenth of the machine.
 const BATCH_FLOOR_PERMILLE: u32 = 100;

@@ -24,6 +24,22 @@ enum Answer {
     NoBudget,
 }
 
+/// What one step's admissions have met so far.
+#[derive(Debug, Default)]
+pub(super) struct AdmissionRound {
+    /// Sequences that do not fit, earliest in the order first.
+    blocked: Vec<Slot>,
+    /// Seats or the step's budget ran out before everybody was asked.
+    cut_short: bool,
+}
+
+impl AdmissionRound {
+    /// True if asking again in the next step is worthwhile.
+    pub(super) fn was_cut_short(&self) -> bool {
+        self.cut_short
+    }
+}
+
 impl Scheduler {
     pub(super) fn reopen_admission_now_and_then(&mut self) {
         if self.step.is_multiple_of(RETRY_STEPS) && self.waiting.total_len() > 0 {
@@ -31,44 +47,58 @@ impl Scheduler {
         }
     }
 
-    /// Admits waiting sequences of a class in order, as far as seats, pages and the step's budget allow.
-    /// `blocked` are those before them that do not fit. False if the step's budget or the seats are used up, so
-    /// that it is worthwhile to go on in the next step.
+    /// Admits up to `count_max` waiting sequences of a class in order, as far as seats, pages and the step's
+    /// budget allow, each with its first chunk. Returns how many.
     pub(super) fn admit(
         &mut self,
         class: Class,
+        count_max: u32,
         budget: &mut PrefillBudget,
-        blocked: &mut Vec<Slot>,
-    ) -> bool {
-        if self.waiting.len(class) == 0 || !self.admission_worthwhile {
-            return true;
+        round: &mut AdmissionRound,
+    ) -> u32 {
+        if self.waiting.len(class) == 0 || !self.admission_worthwhile || round.cut_short {
+            return 0;
         }
         let seats_are_taken = self.num_running() >= self.config.seats;
         if budget.is_spent() || (seats_are_taken && !self.someone_may_yield_to(class)) {
-            return false;
+            round.cut_short = true;
+            return 0;
         }
+        let mut count = 0;
         let mut offers = self.waiting.offers(class, &self.fair);
-        while let Some(offer) = offers.next() {
-            match self.offer_seat(offer.entry.slot, blocked.is_empty(), budget) {
+        while count < count_max && !self.someone_waited_enough(round) {
+            let Some(offer) = offers.next() else { break };
+            let slot = offer.entry.slot;
+            if round.blocked.contains(&slot) {
+                offers.skip(&offer, &self.waiting);
+                continue;
+            }
+            match self.offer_seat(slot, round.blocked.is_empty(), budget) {
                 Answer::Seated => {
                     self.seat(&offer, &mut offers);
-                    for &slot in &*blocked {
-                        self.slots[slot].bypassed += 1;
+                    count += 1;
+                    for &passed_over in &round.blocked {
+                        self.slots[passed_over].bypassed += 1;
                     }
                 }
                 Answer::NoPages => {
-                    blocked.push(offer.entry.slot);
+                    round.blocked.push(slot);
                     offers.skip(&offer, &self.waiting);
                 }
-                Answer::NoSeat | Answer::NoBudget => return false,
-            }
-            let bypass_max = self.config.bypass_max;
-            let waited_enough = |slot: &Slot| self.slots[*slot].bypassed >= bypass_max;
-            if blocked.len() > PASSED_OVER_MAX || blocked.iter().any(waited_enough) {
-                return true;
+                Answer::NoSeat | Answer::NoBudget => {
+                    round.cut_short = true;
+                    break;
+                }
             }
         }
-        true
+        count
+    }
+
+    /// True if nobody may be admitted past those who do not fit any more.
+    fn someone_waited_enough(&self, round: &AdmissionRound) -> bool {
+        let bypass_max = self.config.bypass_max;
+        round.blocked.len() > PASSED_OVER_MAX
+            || round.blocked.iter().any(|&slot| self.slots[slot].bypassed >= bypass_max)
     }
 
     /// Gives a waiting sequence its pages and its first chunk, or says what is missing. Only the first in the

@@ -52,17 +52,32 @@ fn decodes_run_in_every_step_while_a_long_prompt_is_computed_in_capped_chunks() 
 }
 
 #[test]
-fn short_prompts_are_not_stuck_behind_a_long_one() {
-    let mut harness = Harness::new(400, 8);
+fn short_prompts_are_not_stuck_behind_long_ones() {
+    let mut harness = Harness::new(800, 8);
     harness.add(request(1, 10, 200));
     harness.step();
-    let long_prompt = harness.add(request(2, 3000, 5));
+    let long: Vec<SequenceId> = (2..5).map(|seed| harness.add(request(seed, 3000, 5))).collect();
+    for _ in 0..4 {
+        harness.step();
+    }
+    let short = harness.add(request(9, 100, 1));
     harness.step();
-    let short = harness.add(request(3, 40, 1));
     harness.step();
-    assert_eq!(harness.finished, [short], "a chunk each, in the same step");
-    assert!(harness.outcomes[&long_prompt].tokens.is_empty());
+    assert_eq!(harness.finished, [short], "a chunk in each of two steps");
     harness.run(300);
+    assert_eq!(harness.finished[1..4], long, "each in its turn");
+}
+
+#[test]
+fn prompts_that_arrive_together_are_completed_one_after_another() {
+    let mut harness = Harness::new(400, 16);
+    let ids: Vec<SequenceId> = (0..16).map(|seed| harness.add(request(seed, 300, 1))).collect();
+    harness.run(100);
+    assert_eq!(harness.finished, ids);
+    // What is lost is what does not hold a whole chunk.
+    let counters = harness.engine.counters();
+    assert_eq!(counters.prefill_tokens, 16 * 300);
+    assert!(counters.steps <= 16 * 300 / u64::from(harness.config.step_tokens_max - 64) + 1);
 }
 
 #[test]

@@ -134,6 +134,26 @@ fn a_large_head_is_passed_over_but_not_starved() {
 }
 
 #[test]
+fn a_large_head_is_not_starved_by_the_other_class() {
+    let mut harness = Harness::with_config(40, 8, |config| config.bypass_max = 2);
+    for seed in 0..2 {
+        harness.add(request(seed, 20, 40));
+    }
+    harness.step();
+    let large = harness.add(request(10, 590, 10));
+    for seed in 0..30 {
+        harness.add(batch(request(100 + seed, 20, 20)));
+    }
+    for _ in 0..3 {
+        harness.step();
+    }
+    assert_eq!(harness.engine.load().running, 4, "two that were there, two that passed");
+    harness.run(2000);
+    let before_large = harness.finished.iter().position(|id| *id == large).unwrap();
+    assert!(before_large <= 4, "{before_large} finished before it");
+}
+
+#[test]
 fn who_has_held_a_seat_long_enough_yields_to_a_tenant_served_less() {
     let quantum = 50;
     let mut harness = Harness::with_config(400, 2, |config| config.seat_quantum_steps = quantum);
