@@ -116,3 +116,6 @@ impl Store {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,6 +1,6 @@
-//! Around every operation: metrics by route, panics as problems, and answers where nothing is served.
+//! Around every operation: metrics by route, a time limit, panics as problems, and answers where nothing is served.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use axum::Router;
 use axum::extract::{MatchedPath, Request, State};
@@ -13,6 +13,9 @@ use weir_schemas::error_class::ErrorClass;
 use super::App;
 use super::problem::Problem;
 use crate::metrics::{RequestLabels, RouteLabels};
+
+/// Longer than any statement may take; a body that trickles in ends here.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Nothing is served here.
 pub(super) async fn not_found() -> Problem {
@@ -44,7 +47,9 @@ async fn measure(State(app): State<App>, request: Request, next: Next) -> Respon
         _ => "OTHER".to_owned(),
     };
     let begun = Instant::now();
-    let response = next.run(request).await;
+    let response = tokio::time::timeout(REQUEST_TIMEOUT, next.run(request))
+        .await
+        .unwrap_or_else(|_| Problem::of(ErrorClass::Deadline, "the request took too long").into_response());
     let labels = RouteLabels { method: method.clone(), route: route.clone() };
     app.metrics.request_seconds.get_or_create(&labels).observe(begun.elapsed().as_secs_f64());
     let labels = RequestLabels { method, route, status: response.status().as_u16() };

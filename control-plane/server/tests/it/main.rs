@@ -1,0 +1,14 @@
+//! The control plane against a real Postgres, through its own API and config stream.
+#![allow(clippy::unwrap_used, clippy::panic, clippy::allow_attributes)]
+
+mod access;
+mod api;
+mod contract;
+mod event_log;
+mod keys;
+mod outage;
+#[path = "../../../../tests/support/private_postgres.rs"]
+mod private_postgres;
+mod stream;
+mod support;
+mod usage;
