@@ -7,12 +7,14 @@
 mod activations;
 mod aligned;
 mod amx;
+mod attention;
 mod elementwise;
 mod isa;
 mod matmul;
 mod packed;
 mod pool;
 mod simd;
+mod unroll;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -23,7 +25,6 @@ pub use pool::ThreadPool;
 
 use crate::attention::AttentionStep;
 use crate::kv::PagePool;
-use crate::reference;
 use activations::Activations;
 use simd::{Kernel, Simd, dispatch};
 
@@ -33,12 +34,18 @@ pub struct Cpu {
     isa: Isa,
     pool: ThreadPool,
     activations: Mutex<Activations>,
+    attention: Mutex<attention::Scratch>,
 }
 
 impl Cpu {
     /// Starts the pool: `num_threads` threads in all (at least one), the caller's included.
     pub fn new(isa: Isa, num_threads: usize) -> Self {
-        Self { isa, pool: ThreadPool::new(num_threads), activations: Mutex::default() }
+        Self {
+            isa,
+            pool: ThreadPool::new(num_threads),
+            activations: Mutex::default(),
+            attention: Mutex::default(),
+        }
     }
 
     /// The instruction set in use.
@@ -67,7 +74,8 @@ impl Cpu {
         value: &[f32],
         out: &mut [f32],
     ) {
-        reference::attention(pool, step, query, key, value, out);
+        let scratch = &mut held(&self.attention);
+        attention::attention(self.isa, &self.pool, scratch, pool, step, query, key, value, out);
     }
 
     /// `out = rms_norm(x) · weight`, row by row. Bits as inside [`Self::matmul`].

@@ -8,6 +8,7 @@
 
 mod pool;
 
+pub(crate) use pool::RawPages;
 pub use pool::{KvError, PagePool};
 
 /// Positions in a page.

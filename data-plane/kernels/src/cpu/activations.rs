@@ -5,8 +5,10 @@
 use super::packed::BLOCK;
 use super::simd::{LANES, Simd};
 
-/// Rows are allocated in whole groups of this many, so that a tile may read past the last one.
-const ROW_GROUP: usize = 16;
+/// Rows of a [`Block`]; what a tile multiplies at once.
+pub(super) const GROUP: usize = 16;
+/// Rows that share cache lines; threads prepare whole quads, so that no line has two writers.
+pub(super) const QUAD: usize = 4;
 
 /// Input rows in both forms. Memory is kept from call to call.
 #[derive(Debug, Default)]
@@ -14,39 +16,80 @@ pub(super) struct Activations {
     rows: usize,
     columns: usize,
     values: Vec<f32>,
-    codes: Vec<i8>,
-    scales: Vec<f32>,
-    scaled_sums: Vec<f32>,
-    negated_sums: Vec<i32>,
-    negated_half_sums: Vec<i32>,
+    blocks: Vec<Block>,
 }
 
-/// Read access for kernels, as pointers because tiles read by stride.
+/// Thirty-two inputs of sixteen rows: everything a kernel needs of them, in one run of memory.
+#[derive(Debug, Clone, Copy)]
+#[repr(C, align(64))]
+pub(super) struct Block {
+    pub(super) codes: [[i8; BLOCK]; GROUP],
+    pub(super) sides: [Side; GROUP / QUAD],
+}
+
+/// What goes with the codes of four rows: one cache line.
+#[derive(Debug, Clone, Copy)]
+#[repr(C, align(64))]
+pub(super) struct Side {
+    /// Value of a code's unit.
+    pub(super) scale: [f32; QUAD],
+    /// scale · Σ codes: what a weight block's minimum is multiplied by.
+    pub(super) scaled_sum: [f32; QUAD],
+    /// −Σ codes: what a weight's zero point is multiplied by.
+    pub(super) negated_sum: [i32; QUAD],
+    /// The same for the first half of the block.
+    pub(super) negated_half_sum: [i32; QUAD],
+}
+
+const EMPTY_SIDE: Side =
+    Side { scale: [0.0; QUAD], scaled_sum: [0.0; QUAD], negated_sum: [0; QUAD], negated_half_sum: [0; QUAD] };
+const EMPTY: Block = Block { codes: [[0; BLOCK]; GROUP], sides: [EMPTY_SIDE; GROUP / QUAD] };
+
+/// Read access for kernels.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct QuantizedRows<'a> {
-    /// `[rows][columns]`, rounded up to whole groups of 16 rows.
-    pub(super) codes: &'a [i8],
-    /// `[rows][blocks]`.
-    pub(super) scales: &'a [f32],
-    /// `[rows][blocks]`: scale · Σ codes, what a weight block's minimum is multiplied by.
-    pub(super) scaled_sums: &'a [f32],
-    /// `[rows][blocks]`: −Σ codes, what a weight's zero point is multiplied by.
-    pub(super) negated_sums: &'a [i32],
-    /// `[rows][2 · blocks]`: the same for halves of a block.
-    pub(super) negated_half_sums: &'a [i32],
+    /// `[rows / 16][columns / 32]`; rows past the last are whatever they were.
+    blocks: &'a [Block],
     pub(super) rows: usize,
     pub(super) columns: usize,
 }
 
-/// Write access to one row.
-#[derive(Debug)]
-pub(super) struct RowMut<'a> {
-    pub(super) values: &'a mut [f32],
-    codes: &'a mut [i8],
-    scales: &'a mut [f32],
-    scaled_sums: &'a mut [f32],
-    negated_sums: &'a mut [i32],
-    negated_half_sums: &'a mut [i32],
+impl<'a> QuantizedRows<'a> {
+    /// The blocks of rows `16·group ..`, one for each 32 columns.
+    #[inline(always)]
+    pub(super) fn group(&self, group: usize) -> &'a [Block] {
+        let blocks = self.columns / BLOCK;
+        &self.blocks[group * blocks..][..blocks]
+    }
+}
+
+/// Write access to up to four rows.
+pub(super) struct QuadMut<'a> {
+    columns: usize,
+    values: &'a mut [f32],
+    /// The blocks of this quad's group; this quad's parts of them are nobody else's.
+    blocks: *mut [Block],
+    /// Which of the group's quads this is.
+    quad: usize,
+    lifetime: std::marker::PhantomData<&'a mut Block>,
+}
+
+// SAFETY: a quad writes only its own rows' parts of the blocks, which no other quad touches.
+unsafe impl Send for QuadMut<'_> {}
+
+/// The first block of all, for handing out quads.
+struct Blocks(*mut Block);
+
+// SAFETY: nothing is reached through it but by the quads it is handed to.
+unsafe impl Send for Blocks {}
+
+impl Blocks {
+    /// # Safety
+    /// There are at least `index` blocks.
+    unsafe fn at(&self, index: usize) -> *mut Block {
+        // SAFETY: the caller's promise.
+        unsafe { self.0.add(index) }
+    }
 }
 
 impl Activations {
@@ -55,13 +98,8 @@ impl Activations {
         assert!(!quantize || columns.is_multiple_of(BLOCK), "quantised weights have whole blocks");
         (self.rows, self.columns) = (rows, columns);
         self.values.resize(rows * columns, 0.0);
-        let padded = if quantize { rows.next_multiple_of(ROW_GROUP) } else { 0 };
-        let blocks = padded * (columns / BLOCK);
-        self.codes.resize(padded * columns, 0);
-        self.scales.resize(blocks, 0.0);
-        self.scaled_sums.resize(blocks, 0.0);
-        self.negated_sums.resize(blocks, 0);
-        self.negated_half_sums.resize(2 * blocks, 0);
+        let groups = if quantize { rows.div_ceil(GROUP) } else { 0 };
+        self.blocks.resize(groups * (columns / BLOCK), EMPTY);
     }
 
     /// The rows as they were written.
@@ -70,69 +108,67 @@ impl Activations {
     }
 
     pub(super) fn quantized(&self) -> QuantizedRows<'_> {
-        QuantizedRows {
-            codes: &self.codes,
-            scales: &self.scales,
-            scaled_sums: &self.scaled_sums,
-            negated_sums: &self.negated_sums,
-            negated_half_sums: &self.negated_half_sums,
-            rows: self.rows,
-            columns: self.columns,
-        }
+        QuantizedRows { blocks: &self.blocks, rows: self.rows, columns: self.columns }
     }
 
-    /// Each row, writable on its own. Rows that are not quantised have empty byte forms.
-    pub(super) fn rows_mut(&mut self) -> impl Iterator<Item = RowMut<'_>> {
-        let blocks = self.columns / BLOCK;
-        let quantized = !self.codes.is_empty();
-        let step = |len: usize| if quantized { len } else { 0 };
-        let mut codes = self.codes.as_mut_slice();
-        let mut scales = self.scales.as_mut_slice();
-        let mut scaled_sums = self.scaled_sums.as_mut_slice();
-        let mut negated_sums = self.negated_sums.as_mut_slice();
-        let mut negated_half_sums = self.negated_half_sums.as_mut_slice();
-        let (codes_step, blocks_step) = (step(self.columns), step(blocks));
-        self.values.chunks_exact_mut(self.columns).map(move |values| RowMut {
-            values,
-            codes: take(&mut codes, codes_step),
-            scales: take(&mut scales, blocks_step),
-            scaled_sums: take(&mut scaled_sums, blocks_step),
-            negated_sums: take(&mut negated_sums, blocks_step),
-            negated_half_sums: take(&mut negated_half_sums, 2 * blocks_step),
+    /// Groups of four rows (the last may be short), each writable on its own.
+    pub(super) fn quads_mut(&mut self) -> impl Iterator<Item = QuadMut<'_>> {
+        let columns = self.columns;
+        let blocks_a_group = if self.blocks.is_empty() { 0 } else { columns / BLOCK };
+        let blocks = Blocks(self.blocks.as_mut_ptr());
+        self.values.chunks_mut(QUAD * columns).enumerate().map(move |(quad, values)| {
+            // SAFETY: `resize` made that many blocks for every group of rows, so the group's are inside the vector.
+            let first = unsafe { blocks.at(quad / (GROUP / QUAD) * blocks_a_group) };
+            QuadMut {
+                columns,
+                values,
+                blocks: std::ptr::slice_from_raw_parts_mut(first, blocks_a_group),
+                quad: quad % (GROUP / QUAD),
+                lifetime: std::marker::PhantomData,
+            }
         })
     }
 }
 
-/// Splits the first `len` elements off.
-fn take<'a, T>(slice: &mut &'a mut [T], len: usize) -> &'a mut [T] {
-    slice.split_off_mut(..len).expect("resized for every row")
-}
+impl QuadMut<'_> {
+    /// Rows here.
+    pub(super) fn rows(&self) -> usize {
+        self.values.len() / self.columns
+    }
 
-impl RowMut<'_> {
-    /// Writes the byte form of `values` (nothing if the row is not quantised).
+    /// Row `row` of these, to be written.
     #[inline(always)]
-    pub(super) fn quantize<S: Simd>(&mut self, s: S) {
-        let (vectors, _) = self.values.as_chunks::<LANES>();
-        let (codes, _) = self.codes.as_chunks_mut::<LANES>();
-        for block in 0..self.scales.len() {
+    pub(super) fn values(&mut self, row: usize) -> &mut [f32] {
+        &mut self.values[row * self.columns..][..self.columns]
+    }
+
+    /// Writes the byte form of row `row` (nothing if rows are not quantised).
+    #[inline(always)]
+    pub(super) fn quantize<S: Simd>(&mut self, s: S, row: usize) {
+        assert!(row < QUAD);
+        let (vectors, _) = self.values[row * self.columns..][..self.columns].as_chunks::<LANES>();
+        for block in 0..self.blocks.len() {
             let (a, b) = (s.array(&vectors[2 * block]), s.array(&vectors[2 * block + 1]));
             let largest = s.reduce_max(s.max(s.abs(a), s.abs(b)));
             let inverse = s.splat(if largest > 0.0 { 127.0 / largest } else { 0.0 });
             let (a, b) = (s.round(s.mul(a, inverse)), s.round(s.mul(b, inverse)));
-            // SAFETY: each chunk is sixteen bytes.
-            unsafe {
-                s.store_bytes(codes[2 * block].as_mut_ptr(), a);
-                s.store_bytes(codes[2 * block + 1].as_mut_ptr(), b);
-            }
-            let (a, b) = (s.reduce_add_i(a), s.reduce_add_i(b));
+            let half_sum = s.reduce_add_i(a);
+            let sum = s.reduce_add_i(s.add_i(a, b));
             let scale = largest * (1.0 / 127.0);
-            self.scales[block] = scale;
             #[expect(clippy::cast_precision_loss, reason = "at most 32 · 127")]
-            let sum = (a.wrapping_add(b)) as f32;
-            self.scaled_sums[block] = scale * sum;
-            self.negated_half_sums[2 * block] = a.wrapping_neg();
-            self.negated_half_sums[2 * block + 1] = b.wrapping_neg();
-            self.negated_sums[block] = a.wrapping_add(b).wrapping_neg();
+            let float_sum = sum as f32;
+            // SAFETY: the block is one of this quad's group, and a quad's rows are borrowed exclusively by this value.
+            unsafe {
+                let block = self.blocks.cast::<Block>().add(block);
+                let codes = (&raw mut (*block).codes[self.quad * QUAD + row]).cast::<i8>();
+                s.store_bytes(codes, a);
+                s.store_bytes(codes.add(LANES), b);
+                let side = &raw mut (*block).sides[self.quad];
+                (*side).scale[row] = scale;
+                (*side).scaled_sum[row] = scale * float_sum;
+                (*side).negated_sum[row] = sum.wrapping_neg();
+                (*side).negated_half_sum[row] = half_sum.wrapping_neg();
+            }
         }
     }
 }

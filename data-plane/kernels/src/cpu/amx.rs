@@ -1,8 +1,8 @@
 //! AMX-INT8: the permission to use tiles, and the few tile instructions of the matrix kernel.
 //!
-//! The intrinsics are not in stable Rust, hence inline assembly; it is confined to this file. Tile numbers are fixed: 0 and 1
-//! are sums (16 rows of 16 `i32`), 2 and 3 activations (rows of 32 signed bytes), 4 and 5 weights (8 rows of 64 unsigned
-//! bytes: four inputs of sixteen outputs a row).
+//! The intrinsics are not in stable Rust, hence inline assembly; it is confined to this file. Tile 0 is the sums (16 rows of 16
+//! `i32`), 1 the activations (rows of 32 signed bytes), 2 the weights (8 rows of 64 unsigned bytes: four inputs of sixteen
+//! outputs a row). The processor renames tiles, so one set is enough to overlap products.
 
 /// Whether the machine has AMX-INT8 and the system lets this process use it. Asks once.
 #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
@@ -46,7 +46,7 @@ fn request_tile_data() -> bool {
 }
 
 #[cfg(target_arch = "x86_64")]
-pub(super) use tiles::{Tiles, Which};
+pub(super) use tiles::Tiles;
 
 #[cfg(target_arch = "x86_64")]
 mod tiles {
@@ -58,13 +58,6 @@ mod tiles {
     /// The tile registers of this thread, configured for some number of activation rows; released when dropped.
     #[derive(Debug)]
     pub(in crate::cpu) struct Tiles(());
-
-    /// One of two independent sets of tiles, so that one product can start while the last is read.
-    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-    pub(in crate::cpu) enum Which {
-        First,
-        Second,
-    }
 
     /// The 64-byte memory format of `LDTILECFG`, palette 1.
     #[repr(C, align(64))]
@@ -78,9 +71,7 @@ mod tiles {
         pub(in crate::cpu) unsafe fn configure(rows: u8) -> Self {
             let mut config = Config([0; 64]);
             config.0[0] = 1;
-            for (tile, num_rows, row_bytes) in
-                [(0, rows, 64), (1, rows, 64), (2, rows, 32), (3, rows, 32), (4, 8, 64), (5, 8, 64)]
-            {
+            for (tile, num_rows, row_bytes) in [(0, rows, 64), (1, rows, 32), (2, 8, 64)] {
                 config.0[16 + 2 * tile] = row_bytes;
                 config.0[48 + tile] = num_rows;
             }
@@ -92,40 +83,29 @@ mod tiles {
         /// `sums = activations · weights` of one block of 32 inputs, stored as `[16][16]` `i32`.
         ///
         /// # Safety
-        /// `activations` is valid for 32 bytes at every multiple of `stride` for each configured row, `weights` for 512
-        /// bytes, `sums` for 1024.
+        /// `activations` and `weights` are valid for reading 512 bytes, `sums` for writing 1024.
         #[inline(always)]
         pub(in crate::cpu) unsafe fn multiply(
             &self,
-            which: Which,
             activations: *const i8,
-            stride: usize,
             weights: *const u8,
             sums: *mut i32,
         ) {
-            macro_rules! multiply {
-                ($sum:literal, $activation:literal, $weight:literal) => {
-                    // SAFETY: the tiles are configured (`self` exists); the pointers are valid as the caller promised.
-                    unsafe {
-                        asm!(
-                            concat!("tileloadd ", $activation, ", [{activations} + {stride}]"),
-                            concat!("tileloadd ", $weight, ", [{weights} + {row}]"),
-                            concat!("tilezero ", $sum),
-                            concat!("tdpbsud ", $sum, ", ", $activation, ", ", $weight),
-                            concat!("tilestored [{sums} + {row}], ", $sum),
-                            activations = in(reg) activations,
-                            stride = in(reg) stride,
-                            weights = in(reg) weights,
-                            sums = in(reg) sums,
-                            row = in(reg) ROW_BYTES,
-                            options(nostack, preserves_flags),
-                        )
-                    }
-                };
-            }
-            match which {
-                Which::First => multiply!("tmm0", "tmm2", "tmm4"),
-                Which::Second => multiply!("tmm1", "tmm3", "tmm5"),
+            // SAFETY: the tiles are configured (`self` exists); the pointers are valid as the caller promised.
+            unsafe {
+                asm!(
+                    "tileloadd tmm1, [{activations} + {half_row}]",
+                    "tileloadd tmm2, [{weights} + {row}]",
+                    "tilezero tmm0",
+                    "tdpbsud tmm0, tmm1, tmm2",
+                    "tilestored [{sums} + {row}], tmm0",
+                    activations = in(reg) activations,
+                    half_row = in(reg) ROW_BYTES / 2,
+                    weights = in(reg) weights,
+                    sums = in(reg) sums,
+                    row = in(reg) ROW_BYTES,
+                    options(nostack, preserves_flags),
+                )
             }
         }
     }

@@ -10,7 +10,7 @@ mod tiles;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use super::activations::{Activations, RowMut};
+use super::activations::{Activations, QUAD, QuadMut};
 use super::elementwise::{Gate, gate_row, rms_norm_row};
 use super::isa::Isa;
 use super::packed::PackedMatrix;
@@ -116,7 +116,7 @@ pub(super) fn matmul(
     });
 }
 
-/// Fills the activations: each row transformed and quantised by itself.
+/// Fills the activations: each row transformed and quantised by itself, four rows a turn.
 fn prepare(
     isa: Isa,
     pool: &ThreadPool,
@@ -125,47 +125,52 @@ fn prepare(
     columns: usize,
 ) {
     if input.len() <= SERIAL_ELEMENTS {
-        for (row, activation) in activations.rows_mut().enumerate() {
-            dispatch(isa, PrepareRow { input, row, columns, activation });
+        for (quad, rows) in activations.quads_mut().enumerate() {
+            dispatch(isa, PrepareQuad { input, quad, columns, rows });
         }
         return;
     }
-    let rows = Mutex::new(activations.rows_mut().enumerate());
+    let quads = Mutex::new(activations.quads_mut().enumerate());
     pool.run(&|_| {
         loop {
             // Not a `while let`: its scrutinee would hold the lock through the body.
-            let next = rows.lock().unwrap_or_else(PoisonError::into_inner).next();
-            let Some((row, activation)) = next else { return };
-            dispatch(isa, PrepareRow { input, row, columns, activation });
+            let next = quads.lock().unwrap_or_else(PoisonError::into_inner).next();
+            let Some((quad, rows)) = next else { return };
+            dispatch(isa, PrepareQuad { input, quad, columns, rows });
         }
     });
 }
 
-struct PrepareRow<'a> {
+struct PrepareQuad<'a> {
     input: MatmulInput<'a>,
-    row: usize,
+    quad: usize,
     columns: usize,
-    activation: RowMut<'a>,
+    rows: QuadMut<'a>,
 }
 
-impl Kernel for PrepareRow<'_> {
+impl Kernel for PrepareQuad<'_> {
     type Output = ();
 
     #[inline(always)]
     fn run<S: Simd>(mut self, s: S) {
-        let range = self.row * self.columns..(self.row + 1) * self.columns;
-        let out = &mut *self.activation.values;
-        match self.input {
-            MatmulInput::Rows(x) => out.copy_from_slice(&x[range]),
-            MatmulInput::RmsNorm { x, weight, epsilon } => rms_norm_row(s, &x[range], weight, epsilon, out),
-            MatmulInput::SiluMul { gate, up } => {
-                gate_row(s, Gate::Silu, &gate[range.clone()], &up[range], out);
+        for row in 0..self.rows.rows() {
+            let start = (self.quad * QUAD + row) * self.columns;
+            let range = start..start + self.columns;
+            let out = self.rows.values(row);
+            match self.input {
+                MatmulInput::Rows(x) => out.copy_from_slice(&x[range]),
+                MatmulInput::RmsNorm { x, weight, epsilon } => {
+                    rms_norm_row(s, &x[range], weight, epsilon, out)
+                }
+                MatmulInput::SiluMul { gate, up } => {
+                    gate_row(s, Gate::Silu, &gate[range.clone()], &up[range], out);
+                }
+                MatmulInput::GeluTanhMul { gate, up } => {
+                    gate_row(s, Gate::GeluTanh, &gate[range.clone()], &up[range], out);
+                }
             }
-            MatmulInput::GeluTanhMul { gate, up } => {
-                gate_row(s, Gate::GeluTanh, &gate[range.clone()], &up[range], out);
-            }
+            self.rows.quantize(s, row);
         }
-        self.activation.quantize(s);
     }
 }
 
@@ -265,11 +270,11 @@ impl TileState {
         x: super::activations::QuantizedRows<'_>,
         out: StripOutput,
     ) -> usize {
-        let Some(tiles) = &self.tiles else { return 0 };
-        if T::SUBS != 1 {
+        if !S::GOES_WITH_TILES || T::SUBS != 1 {
             return 0;
         }
-        let rest = x.rows % tiles::TILE_ROWS;
+        let Some(tiles) = &self.tiles else { return 0 };
+        let rest = x.rows % super::activations::GROUP;
         let rows = if rest < MIN_TILE_ROWS { x.rows - rest } else { x.rows };
         tiles::strip::<S, T>(s, tiles, &mut self.scratch, bytes, layout, x, (0, rows), out);
         rows

@@ -33,6 +33,8 @@ pub(super) trait Simd: Copy + Send + Sync + 'static {
     const MATMUL_ROWS: usize;
     /// Query heads whose partial outputs (four vectors each) fit the registers of the attention kernel.
     const QUERIES: usize;
+    /// Whether AMX machines have it: tiles are combined with no other, so no other needs their kernels compiled.
+    const GOES_WITH_TILES: bool;
     /// Whether [`Simd::dot_bytes`] takes 128 off every code.
     const BYTES_ARE_BIASED: bool;
 

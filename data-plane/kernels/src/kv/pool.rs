@@ -9,6 +9,37 @@ use crate::quant::half::{f16_to_f32, f32_to_f16};
 /// Alignment of the pool and of every page: a cache line, and the widest vector.
 const PAGE_ALIGNMENT: usize = 64;
 
+/// The pages of a pool as pointers.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct RawPages {
+    layout: PageLayout,
+    page_bytes: usize,
+    num_pages: usize,
+    base: NonNull<u8>,
+}
+
+// SAFETY: only pointers; what is done through them is their users' to answer for.
+unsafe impl Send for RawPages {}
+// SAFETY: as above.
+unsafe impl Sync for RawPages {}
+
+impl RawPages {
+    /// What a page holds.
+    pub(crate) fn layout(&self) -> &PageLayout {
+        &self.layout
+    }
+
+    /// Where the keys of a head of a layer of a page start; its values follow. Panics if there is no such page, layer or head.
+    #[inline(always)]
+    pub(crate) fn head(&self, page: u32, layer: usize, kv_head: usize) -> *mut u8 {
+        let page = page as usize;
+        assert!(page < self.num_pages, "page {page} of {}", self.num_pages);
+        let offset = page * self.page_bytes + self.layout.head_offset(layer, kv_head);
+        // SAFETY: a whole head follows the offset inside the pool's allocation: page, layer and head were checked.
+        unsafe { self.base.as_ptr().add(offset) }
+    }
+}
+
 /// Why a pool cannot be made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum KvError {
@@ -100,6 +131,16 @@ impl PagePool {
         let page = page as usize;
         assert!(page < self.num_pages, "page {page} of {}", self.num_pages);
         page * self.page_bytes
+    }
+
+    /// The pages as pointers, for kernels that share them among threads. Valid while the pool lives and is not otherwise used.
+    pub(crate) fn raw(&mut self) -> RawPages {
+        RawPages {
+            layout: self.layout,
+            page_bytes: self.page_bytes,
+            num_pages: self.num_pages,
+            base: self.base,
+        }
     }
 
     /// The key of a head at a slot of a page, as single precision.

@@ -2,10 +2,10 @@
 //!
 //! For each row and lane the even and the odd inputs are summed apart, in order, and added at the end: two chains keep the
 //! multiplier busy, and two whatever the number of rows.
-#![expect(clippy::needless_range_loop, reason = "index loops over constants are unrolled into registers")]
 
 use super::output::StripOutput;
 use crate::cpu::simd::{LANES, Simd};
+use crate::cpu::unroll::for_each_row;
 use crate::quant::GgmlType;
 
 /// How an element is loaded.
@@ -95,10 +95,10 @@ unsafe fn rows<S: Simd, E: Element, const R: usize>(
         // SAFETY: input `input` of the strip and of rows `row..row + R` exist (the caller's promise).
         unsafe {
             let weight = E::load(s, strip.as_ptr().add(input * LANES * E::BYTES));
-            for r in 0..R {
+            for_each_row!(r in 0..R {
                 let value = s.splat(*x.as_ptr().add((row + r) * columns + input));
                 sums[r][input % 2] = s.fma(weight, value, sums[r][input % 2]);
-            }
+            });
         }
     }
     for (r, [even, odd]) in sums.into_iter().enumerate() {

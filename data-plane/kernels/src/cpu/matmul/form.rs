@@ -22,6 +22,7 @@ pub(super) trait Form {
 macro_rules! forms {
     ($($name:ident),*) => {
         $(
+            #[allow(non_camel_case_types, clippy::allow_attributes, reason = "GGML's own names, some of which the lint accepts")]
             pub(super) struct $name;
 
             impl Form for $name {

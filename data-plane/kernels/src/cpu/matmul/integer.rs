@@ -6,9 +6,10 @@
 
 use super::form::Form;
 use super::output::StripOutput;
-use crate::cpu::activations::QuantizedRows;
+use crate::cpu::activations::{Block, GROUP, QUAD, QuantizedRows, Side};
 use crate::cpu::packed::{BLOCK, StripLayout};
 use crate::cpu::simd::Simd;
+use crate::cpu::unroll::for_each_row;
 
 /// One strip by rows `from..to`.
 #[inline(always)]
@@ -24,67 +25,68 @@ pub(super) fn strip<S: Simd, T: Form>(
     assert!(
         strip.len() == layout.strip_bytes && layout.codes_offset + blocks * T::BLOCK_BYTES <= strip.len()
     );
-    assert!(to <= x.rows && x.rows * x.columns <= x.codes.len() && x.rows * blocks <= x.scales.len());
-    assert!(x.scaled_sums.len() == x.scales.len() && x.negated_sums.len() == x.scales.len());
-    assert!(x.negated_half_sums.len() == 2 * x.scales.len());
+    assert!((from == to || from.is_multiple_of(QUAD)) && to <= x.rows);
     let mut row = from;
     while row < to {
-        let left = to - row;
-        // SAFETY: the lengths asserted above are what `rows` reads: all blocks of the strip, and rows below `to`.
+        let group = x.group(row / GROUP);
+        let at = row % GROUP;
+        let left = (to - row).min(GROUP - at);
+        // SAFETY: the strip holds every block, asserted above, and the group that many; at most `left` rows from `at` on are
+        // inside the group.
         row += unsafe {
             if S::MATMUL_ROWS >= 16 && left >= 16 {
-                rows::<S, T, 16>(s, strip, layout, x, row, out)
+                rows::<S, T, 16>(s, strip, layout, group, at, row, out)
             } else if S::MATMUL_ROWS >= 8 && left >= 8 {
-                rows::<S, T, 8>(s, strip, layout, x, row, out)
+                rows::<S, T, 8>(s, strip, layout, group, at, row, out)
             } else if left >= 4 {
-                rows::<S, T, 4>(s, strip, layout, x, row, out)
+                rows::<S, T, 4>(s, strip, layout, group, at, row, out)
             } else if left >= 2 {
-                rows::<S, T, 2>(s, strip, layout, x, row, out)
+                rows::<S, T, 2>(s, strip, layout, group, at, row, out)
             } else {
-                rows::<S, T, 1>(s, strip, layout, x, row, out)
+                rows::<S, T, 1>(s, strip, layout, group, at, row, out)
             }
         };
     }
 }
 
-/// `R` rows from `row` on; returns `R`.
+/// `R` rows from row `at` of a group on, which is row `row` of the result; returns `R`.
 ///
 /// # Safety
-/// The strip holds `x.columns / 32` blocks of form `T` laid out by `layout`; `x` holds rows `row..row + R`.
+/// The strip holds `group.len()` blocks of form `T` laid out by `layout`; `at + R` is at most 16.
 #[inline(always)]
 unsafe fn rows<S: Simd, T: Form, const R: usize>(
     s: S,
     strip: &[u8],
     layout: StripLayout,
-    x: QuantizedRows<'_>,
+    group: &[Block],
+    at: usize,
     row: usize,
     out: StripOutput,
 ) -> usize {
-    let blocks = x.columns / BLOCK;
     let mut sums = [s.splat(0.0); R];
-    for block in 0..blocks {
-        // SAFETY: block `block` of the strip and of rows `row..row + R` exist (the caller's promise).
+    for (index, block) in group.iter().enumerate() {
+        // SAFETY: block `index` of the strip exists, and rows `at..at + R` of the group's (the caller's promise).
         unsafe {
             let codes =
-                load_block::<S, T>(s, strip.as_ptr().add(layout.codes_offset + block * T::BLOCK_BYTES));
+                load_block::<S, T>(s, strip.as_ptr().add(layout.codes_offset + index * T::BLOCK_BYTES));
             let mut scales = [s.splat(0.0); 2];
             for sub in 0..T::SUBS {
-                scales[sub] = load_scales::<S, T>(s, strip.as_ptr(), block * T::SUBS + sub);
+                scales[sub] = load_scales::<S, T>(s, strip.as_ptr(), index * T::SUBS + sub);
             }
             let minimum = if T::FORM.has_minimum {
-                load_scales::<S, T>(s, strip.as_ptr().add(layout.scales_bytes), block)
+                load_scales::<S, T>(s, strip.as_ptr().add(layout.scales_bytes), index)
             } else {
                 s.splat(0.0)
             };
-            for r in 0..R {
-                let quads = x.codes.as_ptr().add((row + r) * x.columns + block * BLOCK).cast::<i32>();
-                let side = (row + r) * blocks + block;
-                let scale_x = s.splat(*x.scales.as_ptr().add(side));
+            for_each_row!(r in 0..R {
+                let quads = block.codes.as_ptr().add(at + r).cast::<i32>();
+                let side = &*block.sides.as_ptr().add((at + r) / QUAD);
+                let scale_x = s.splat(side.scale[(at + r) % QUAD]);
                 let groups = 8 / T::SUBS;
                 for sub in 0..T::SUBS {
-                    let mut dot = initial_dot::<S, T>(s, x, side, sub);
+                    let mut dot = initial_dot::<S, T>(s, side, (at + r) % QUAD, sub);
                     for group in sub * groups..(sub + 1) * groups {
-                        let quad = quads.add(group).read_unaligned();
+                        let quad = quads.add(group).read();
                         dot = if T::EIGHT_BITS {
                             s.dot_bytes(dot, codes[group], quad)
                         } else {
@@ -94,9 +96,9 @@ unsafe fn rows<S: Simd, T: Form, const R: usize>(
                     sums[r] = s.fma(s.to_float(dot), s.mul(scales[sub], scale_x), sums[r]);
                 }
                 if T::FORM.has_minimum {
-                    sums[r] = s.fma(minimum, s.splat(*x.scaled_sums.as_ptr().add(side)), sums[r]);
+                    sums[r] = s.fma(minimum, s.splat(side.scaled_sum[(at + r) % QUAD]), sums[r]);
                 }
-            }
+            });
         }
     }
     for (r, sum) in sums.into_iter().enumerate() {
@@ -106,22 +108,16 @@ unsafe fn rows<S: Simd, T: Form, const R: usize>(
 }
 
 /// What a dot product starts from: minus the zero point's share.
-///
-/// # Safety
-/// `side` is a block of a row of `x`.
 #[inline(always)]
-unsafe fn initial_dot<S: Simd, T: Form>(s: S, x: QuantizedRows<'_>, side: usize, sub: usize) -> S::I {
+fn initial_dot<S: Simd, T: Form>(s: S, side: &Side, row: usize, sub: usize) -> S::I {
     let subtracted_by_dot = S::BYTES_ARE_BIASED && T::EIGHT_BITS && T::FORM.zero_point == 128;
     if T::ZERO_BITS == 0 || subtracted_by_dot {
         return s.splat_i(0);
     }
-    // SAFETY: both slices cover every block of every row (the caller's promise).
-    let negated_sum = unsafe {
-        if T::SUBS == 2 {
-            *x.negated_half_sums.as_ptr().add(2 * side + sub)
-        } else {
-            *x.negated_sums.as_ptr().add(side)
-        }
+    let negated_sum = match (T::SUBS, sub) {
+        (1, _) => side.negated_sum[row],
+        (_, 0) => side.negated_half_sum[row],
+        (_, _) => side.negated_sum[row].wrapping_sub(side.negated_half_sum[row]),
     };
     zero_share::<S, T>(s, negated_sum)
 }

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::cpu::Cpu;
+use crate::quant::blocks::IntegerForm;
 use crate::quant::{GgmlType, dequantize};
 use crate::reference;
 use crate::test_data::{Random, blocks};
@@ -38,37 +39,27 @@ fn products_are_close_to_the_reference() {
             let row = &plain[i % 37 * columns..][..columns];
             // Each code is off by at most half a step of 1/127; steps are independent, so six deviations are generous.
             let norm = row.iter().map(|weight| weight * weight).sum::<f32>().sqrt();
-            let quantized = IntegerFormOf(ggml_type).is_quantized();
+            let quantized = IntegerForm::of(ggml_type).is_some();
             let tolerance = if quantized { 6.0 * norm * 0.29 / 127.0 } else { 1e-5 * norm };
             assert!((actual - expected).abs() <= tolerance, "{ggml_type:?} {i}: {actual} for {expected}");
         }
     }
 }
 
-struct IntegerFormOf(GgmlType);
-
-impl IntegerFormOf {
-    fn is_quantized(&self) -> bool {
-        crate::quant::blocks::IntegerForm::of(self.0).is_some()
-    }
-}
-
 #[test]
 fn bits_do_not_depend_on_instruction_set_batch_or_threads() {
     let one = Cpu::new(Isa::Generic, 1);
-    let others: Vec<Cpu> = Isa::available()
-        .into_iter()
-        .flat_map(|isa| [1, 2, 3].map(|threads| Cpu::new(isa, threads)))
-        .collect();
+    let others: Vec<Cpu> =
+        Isa::available().into_iter().flat_map(|isa| [1, 3].map(|threads| Cpu::new(isa, threads))).collect();
     for ggml_type in GgmlType::ALL {
         let columns = columns_of(ggml_type);
-        for weight_rows in [1, 16, 53] {
+        for weight_rows in [16, 37] {
             let (packed, _) = weight(ggml_type, weight_rows, columns, 6);
             let x = Random(1).floats(41 * columns);
             let alone: Vec<f32> =
                 x.chunks_exact(columns).flat_map(|x| product(&one, MatmulInput::Rows(x), &packed)).collect();
             for cpu in &others {
-                for rows in [1, 2, 3, 5, 6, 7, 8, 9, 15, 16, 17, 22, 31, 33, 41] {
+                for rows in [1, 2, 3, 6, 7, 9, 16, 17, 22, 41] {
                     let batch = product(cpu, MatmulInput::Rows(&x[..rows * columns]), &packed);
                     let same = batch.iter().zip(&alone).all(|(a, b)| a.to_bits() == b.to_bits());
                     assert!(same, "{ggml_type:?} {:?} {rows} rows of {weight_rows}", cpu.isa());

@@ -3,25 +3,28 @@
 //! A tile product covers one block of 32 inputs, because scales change with every block; its sixteen-by-sixteen sums go through
 //! a kilobyte of cache to the vector unit, which scales and adds them in exactly the order of the vector kernel. The product of
 //! the next block runs meanwhile.
-#![expect(clippy::needless_range_loop, reason = "index loops over constants are unrolled into registers")]
+
+use std::mem::MaybeUninit;
 
 use super::form::Form;
 use super::integer::{load_block, load_scales, zero_share};
 use super::output::StripOutput;
-use crate::cpu::activations::QuantizedRows;
-use crate::cpu::amx::{Tiles, Which};
+use crate::cpu::activations::{Block, GROUP, QUAD, QuantizedRows};
+use crate::cpu::amx::Tiles;
 use crate::cpu::packed::{BLOCK, StripLayout};
 use crate::cpu::simd::{LANES, Simd};
-
-/// Rows of a tile.
-pub(super) const TILE_ROWS: usize = 16;
+use crate::cpu::unroll::for_each_row;
 
 /// Bytes of a block's codes as a weight tile.
 const TILE_BYTES: usize = LANES * BLOCK;
 
+/// Blocks whose products are under way while one is scaled: stored tiles are not forwarded to loads, they must reach the
+/// cache first. A power of two less one.
+const AHEAD: usize = 3;
+
 /// The sums of one tile product.
 #[repr(C, align(64))]
-struct Sums([i32; TILE_ROWS * LANES]);
+struct Sums([i32; GROUP * LANES]);
 
 /// A strip's codes as weight tiles.
 #[derive(Debug, Default)]
@@ -42,27 +45,23 @@ pub(super) fn strip<S: Simd, T: Form>(
 ) {
     assert!(T::SUBS == 1, "a tile product has one scale");
     let blocks = x.columns / BLOCK;
-    let padded_rows = x.rows.next_multiple_of(TILE_ROWS);
     assert!(
         strip.len() == layout.strip_bytes && layout.codes_offset + blocks * T::BLOCK_BYTES <= strip.len()
     );
-    assert!(from.is_multiple_of(TILE_ROWS) && to <= x.rows && padded_rows * x.columns <= x.codes.len());
-    assert!(padded_rows * blocks <= x.scales.len());
-    assert!(x.scaled_sums.len() == x.scales.len() && x.negated_sums.len() == x.scales.len());
+    assert!(from.is_multiple_of(GROUP) && to <= x.rows);
     // SAFETY: the strip holds `blocks` blocks, asserted above.
     let weights = unsafe { weight_tiles::<S, T>(s, scratch, &strip[layout.codes_offset..], blocks) };
     let mut row = from;
     while row < to {
-        // SAFETY: activations and their scales are there for whole groups of sixteen rows, asserted above; `weights` holds
-        // `blocks` tiles and the strip its scales.
+        // SAFETY: `weights` holds a tile for each of the group's blocks, and the strip its scales.
         unsafe {
             if to - row > 8 {
-                group::<S, T, 16>(s, tiles, weights, strip, layout, x, (row, to), out);
+                group::<S, T, 16>(s, tiles, weights, strip, layout, x.group(row / GROUP), (row, to), out);
             } else {
-                group::<S, T, 8>(s, tiles, weights, strip, layout, x, (row, to), out);
+                group::<S, T, 8>(s, tiles, weights, strip, layout, x.group(row / GROUP), (row, to), out);
             }
         }
-        row += TILE_ROWS;
+        row += GROUP;
     }
 }
 
@@ -95,10 +94,10 @@ unsafe fn weight_tiles<S: Simd, T: Form>(
     scratch.0.as_ptr()
 }
 
-/// One group of sixteen rows from `row` on, of which those below `to` (at most `R`) are kept.
+/// One group of sixteen rows, row `row` of the result first, of which those below `to` (at most `R`) are kept.
 ///
 /// # Safety
-/// `weights` holds a tile for each block, `strip` the scales laid out by `layout`, and `x` sixteen rows from `row` on.
+/// `weights` holds a tile for each block of `x`, `strip` the scales laid out by `layout`.
 #[inline(always)]
 #[expect(clippy::too_many_arguments, reason = "the operands of one kernel")]
 unsafe fn group<S: Simd, T: Form, const R: usize>(
@@ -107,42 +106,43 @@ unsafe fn group<S: Simd, T: Form, const R: usize>(
     weights: *const u8,
     strip: &[u8],
     layout: StripLayout,
-    x: QuantizedRows<'_>,
+    x: &[Block],
     (row, to): (usize, usize),
     out: StripOutput,
 ) {
-    let blocks = x.columns / BLOCK;
-    let mut buffers = [const { Sums([0; TILE_ROWS * LANES]) }, const { Sums([0; TILE_ROWS * LANES]) }];
-    let [first, second] = &mut buffers;
-    let buffers = [first.0.as_mut_ptr(), second.0.as_mut_ptr()];
+    let mut buffers = MaybeUninit::<[Sums; AHEAD + 1]>::uninit();
+    let buffers = buffers.as_mut_ptr().cast::<Sums>();
     let mut sums = [s.splat(0.0); R];
-    // SAFETY: block 0 of these rows and of the strip exist; a buffer is a kilobyte.
-    unsafe { multiply(tiles, x, row, 0, weights, buffers[0]) };
-    for block in 0..blocks {
-        // SAFETY: `block`, and `block + 1` where it is multiplied, are below `blocks`; the rest as the caller promised.
+    for block in 0..AHEAD.min(x.len()) {
+        // SAFETY: the block exists, and so does its buffer.
+        unsafe { multiply(tiles, x, block, weights, buffers.add(block)) };
+    }
+    for index in 0..x.len() {
+        // SAFETY: `index`, and `index + AHEAD` where it is multiplied, are blocks; buffers are used in turns, each written by
+        // a product before it is read; the rest as the caller promised.
         unsafe {
-            if block + 1 < blocks {
-                multiply(tiles, x, row, block + 1, weights, buffers[(block + 1) % 2]);
+            if index + AHEAD < x.len() {
+                multiply(tiles, x, index + AHEAD, weights, buffers.add((index + AHEAD) % (AHEAD + 1)));
             }
-            let products = buffers[block % 2];
-            let scale = load_scales::<S, T>(s, strip.as_ptr(), block);
+            let products = buffers.add(index % (AHEAD + 1)).cast::<i32>();
+            let block = x.get_unchecked(index);
+            let scale = load_scales::<S, T>(s, strip.as_ptr(), index);
             let minimum = if T::FORM.has_minimum {
-                load_scales::<S, T>(s, strip.as_ptr().add(layout.scales_bytes), block)
+                load_scales::<S, T>(s, strip.as_ptr().add(layout.scales_bytes), index)
             } else {
                 scale
             };
-            for r in 0..R {
-                let side = (row + r) * blocks + block;
+            for_each_row!(r in 0..R {
+                let side = &block.sides[r / QUAD];
                 let mut product = s.load_i(products.add(r * LANES));
                 if T::ZERO_BITS > 0 {
-                    product = s.add_i(product, zero_share::<S, T>(s, *x.negated_sums.as_ptr().add(side)));
+                    product = s.add_i(product, zero_share::<S, T>(s, side.negated_sum[r % QUAD]));
                 }
-                let scale_x = s.splat(*x.scales.as_ptr().add(side));
-                sums[r] = s.fma(s.to_float(product), s.mul(scale, scale_x), sums[r]);
+                sums[r] = s.fma(s.to_float(product), s.mul(scale, s.splat(side.scale[r % QUAD])), sums[r]);
                 if T::FORM.has_minimum {
-                    sums[r] = s.fma(minimum, s.splat(*x.scaled_sums.as_ptr().add(side)), sums[r]);
+                    sums[r] = s.fma(minimum, s.splat(side.scaled_sum[r % QUAD]), sums[r]);
                 }
-            }
+            });
         }
     }
     for (r, sum) in sums.into_iter().enumerate().take(to - row) {
@@ -153,20 +153,12 @@ unsafe fn group<S: Simd, T: Form, const R: usize>(
 /// Starts the tile product of one block.
 ///
 /// # Safety
-/// As [`group`]; `products` is valid for a tile's sums.
+/// `x` and `weights` hold the block; `products` is valid for a tile's sums.
 #[inline(always)]
-unsafe fn multiply(
-    tiles: &Tiles,
-    x: QuantizedRows<'_>,
-    row: usize,
-    block: usize,
-    weights: *const u8,
-    products: *mut i32,
-) {
-    let which = if block.is_multiple_of(2) { Which::First } else { Which::Second };
-    // SAFETY: sixteen activation rows and the block's weight tile are there (the caller's promise).
+unsafe fn multiply(tiles: &Tiles, x: &[Block], index: usize, weights: *const u8, products: *mut Sums) {
+    // SAFETY: the block's sixteen activation rows and its weight tile are there (the caller's promise).
     unsafe {
-        let activations = x.codes.as_ptr().add(row * x.columns + block * BLOCK);
-        tiles.multiply(which, activations, x.columns, weights.add(block * TILE_BYTES), products);
+        let activations = x.get_unchecked(index).codes.as_ptr().cast();
+        tiles.multiply(activations, weights.add(index * TILE_BYTES), products.cast());
     }
 }

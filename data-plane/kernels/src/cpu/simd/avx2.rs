@@ -39,6 +39,7 @@ impl Simd for Avx2 {
 
     const MATMUL_ROWS: usize = 4;
     const QUERIES: usize = 1;
+    const GOES_WITH_TILES: bool = false;
     const BYTES_ARE_BIASED: bool = true;
 
     #[inline(always)]

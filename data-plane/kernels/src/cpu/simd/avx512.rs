@@ -44,6 +44,7 @@ impl Simd for Avx512 {
 
     const MATMUL_ROWS: usize = 16;
     const QUERIES: usize = 4;
+    const GOES_WITH_TILES: bool = true;
     const BYTES_ARE_BIASED: bool = false;
 
     #[inline(always)]

@@ -7,27 +7,28 @@ use crate::quant::half::{bf16_to_f32, f16_to_f32, f32_to_f16};
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Generic;
 
-#[inline(always)]
-fn map<T: Copy, U>(a: [T; LANES], f: impl Fn(T) -> U) -> [U; LANES] {
-    a.map(f)
-}
-
-#[inline(always)]
-fn zip<T: Copy, U: Copy>(a: [T; LANES], b: [T; LANES], f: impl Fn(T, T) -> U) -> [U; LANES] {
-    std::array::from_fn(|i| f(a[i], b[i]))
+/// `[f(0), f(1), …]` as a loop in place: a closure might not be inlined into code with an instruction set enabled.
+macro_rules! lanes {
+    ($lane:ident => $value:expr) => {{
+        let mut out = [Default::default(); LANES];
+        let mut $lane = 0;
+        while $lane < LANES {
+            out[$lane] = $value;
+            $lane += 1;
+        }
+        out
+    }};
 }
 
 #[inline(always)]
 fn dot_lanes(a: [i32; LANES], codes: [u8; 64], quad: i32) -> [i32; LANES] {
-    let quad = quad.to_le_bytes().map(|byte| i32::from(byte.cast_signed()));
-    std::array::from_fn(|lane| {
-        let codes = &codes[4 * lane..4 * lane + 4];
-        a[lane]
-            + i32::from(codes[0]) * quad[0]
-            + i32::from(codes[1]) * quad[1]
-            + i32::from(codes[2]) * quad[2]
-            + i32::from(codes[3]) * quad[3]
-    })
+    let [x0, x1, x2, x3] = quad.to_le_bytes();
+    let (x0, x1, x2, x3) = (x0.cast_signed(), x1.cast_signed(), x2.cast_signed(), x3.cast_signed());
+    lanes!(i => a[i]
+        + i32::from(codes[4 * i]) * i32::from(x0)
+        + i32::from(codes[4 * i + 1]) * i32::from(x1)
+        + i32::from(codes[4 * i + 2]) * i32::from(x2)
+        + i32::from(codes[4 * i + 3]) * i32::from(x3))
 }
 
 impl Simd for Generic {
@@ -37,6 +38,7 @@ impl Simd for Generic {
 
     const MATMUL_ROWS: usize = 4;
     const QUERIES: usize = 1;
+    const GOES_WITH_TILES: bool = false;
     const BYTES_ARE_BIASED: bool = false;
 
     #[inline(always)]
@@ -59,69 +61,72 @@ impl Simd for Generic {
     #[inline(always)]
     unsafe fn load_half(self, from: *const u16) -> Self::F {
         // SAFETY: the caller's pointer is valid for sixteen `u16`.
-        map(unsafe { from.cast::<[u16; LANES]>().read_unaligned() }, f16_to_f32)
+        let halves = unsafe { from.cast::<[u16; LANES]>().read_unaligned() };
+        lanes!(i => f16_to_f32(halves[i]))
     }
 
     #[inline(always)]
     unsafe fn store_half(self, to: *mut u16, value: Self::F) {
+        let halves: [u16; LANES] = lanes!(i => f32_to_f16(value[i]));
         // SAFETY: the caller's pointer is valid for sixteen `u16`.
-        unsafe { to.cast::<[u16; LANES]>().write_unaligned(map(value, f32_to_f16)) }
+        unsafe { to.cast::<[u16; LANES]>().write_unaligned(halves) }
     }
 
     #[inline(always)]
     unsafe fn load_bf16(self, from: *const u16) -> Self::F {
         // SAFETY: the caller's pointer is valid for sixteen `u16`.
-        map(unsafe { from.cast::<[u16; LANES]>().read_unaligned() }, bf16_to_f32)
+        let halves = unsafe { from.cast::<[u16; LANES]>().read_unaligned() };
+        lanes!(i => bf16_to_f32(halves[i]))
     }
 
     #[inline(always)]
     fn add(self, a: Self::F, b: Self::F) -> Self::F {
-        zip(a, b, |a, b| a + b)
+        lanes!(i => a[i] + b[i])
     }
 
     #[inline(always)]
     fn sub(self, a: Self::F, b: Self::F) -> Self::F {
-        zip(a, b, |a, b| a - b)
+        lanes!(i => a[i] - b[i])
     }
 
     #[inline(always)]
     fn mul(self, a: Self::F, b: Self::F) -> Self::F {
-        zip(a, b, |a, b| a * b)
+        lanes!(i => a[i] * b[i])
     }
 
     #[inline(always)]
     fn div(self, a: Self::F, b: Self::F) -> Self::F {
-        zip(a, b, |a, b| a / b)
+        lanes!(i => a[i] / b[i])
     }
 
     #[inline(always)]
     fn max(self, a: Self::F, b: Self::F) -> Self::F {
-        zip(a, b, |a, b| if a > b { a } else { b })
+        lanes!(i => if a[i] > b[i] { a[i] } else { b[i] })
     }
 
     #[inline(always)]
     fn min(self, a: Self::F, b: Self::F) -> Self::F {
-        zip(a, b, |a, b| if a < b { a } else { b })
+        lanes!(i => if a[i] < b[i] { a[i] } else { b[i] })
     }
 
     #[inline(always)]
     fn abs(self, a: Self::F) -> Self::F {
-        map(a, f32::abs)
+        lanes!(i => a[i].abs())
     }
 
     #[inline(always)]
     fn fma(self, a: Self::F, b: Self::F, c: Self::F) -> Self::F {
-        std::array::from_fn(|i| a[i].mul_add(b[i], c[i]))
+        lanes!(i => a[i].mul_add(b[i], c[i]))
     }
 
     #[inline(always)]
     fn select(self, mask: u16, a: Self::F, b: Self::F) -> Self::F {
-        std::array::from_fn(|i| if mask >> i & 1 == 1 { a[i] } else { b[i] })
+        lanes!(i => if mask >> i & 1 == 1 { a[i] } else { b[i] })
     }
 
     #[inline(always)]
     fn power_of_two(self, exponent: Self::I) -> Self::F {
-        map(exponent, |exponent| f32::from_bits((exponent.wrapping_add(127) << 23).cast_unsigned()))
+        lanes!(i => f32::from_bits((exponent[i].wrapping_add(127) << 23).cast_unsigned()))
     }
 
     #[inline(always)]
@@ -131,24 +136,26 @@ impl Simd for Generic {
 
     #[inline(always)]
     fn add_i(self, a: Self::I, b: Self::I) -> Self::I {
-        zip(a, b, i32::wrapping_add)
+        lanes!(i => a[i].wrapping_add(b[i]))
     }
 
     #[inline(always)]
     fn shift_left<const BITS: u32>(self, a: Self::I) -> Self::I {
-        map(a, |a| a << BITS)
+        lanes!(i => a[i] << BITS)
     }
 
     #[inline(always)]
     fn to_float(self, a: Self::I) -> Self::F {
         #[expect(clippy::cast_precision_loss, reason = "rounds as the hardware's conversion does")]
-        map(a, |a| a as f32)
+        let floats = lanes!(i => a[i] as f32);
+        floats
     }
 
     #[inline(always)]
     fn round(self, a: Self::F) -> Self::I {
         #[expect(clippy::cast_possible_truncation, reason = "a rounded number inside of i32")]
-        map(a, |a| a.round_ties_even() as i32)
+        let integers = lanes!(i => a[i].round_ties_even() as i32);
+        integers
     }
 
     #[inline(always)]
@@ -160,7 +167,7 @@ impl Simd for Generic {
     #[inline(always)]
     unsafe fn store_bytes(self, to: *mut i8, value: Self::I) {
         #[expect(clippy::cast_possible_truncation, reason = "the low byte is what is stored")]
-        let bytes = map(value, |value| value as i8);
+        let bytes = lanes!(i => value[i] as i8);
         // SAFETY: the caller's pointer is valid for sixteen bytes.
         unsafe { to.cast::<[i8; LANES]>().write_unaligned(bytes) }
     }
@@ -179,12 +186,20 @@ impl Simd for Generic {
 
     #[inline(always)]
     fn low_nibbles(self, codes: Self::C) -> Self::C {
-        codes.map(|code| code & 15)
+        let mut nibbles = codes;
+        for code in &mut nibbles {
+            *code &= 15;
+        }
+        nibbles
     }
 
     #[inline(always)]
     fn high_nibbles(self, codes: Self::C) -> Self::C {
-        codes.map(|code| code >> 4)
+        let mut nibbles = codes;
+        for code in &mut nibbles {
+            *code >>= 4;
+        }
+        nibbles
     }
 
     #[inline(always)]
@@ -199,6 +214,6 @@ impl Simd for Generic {
 
     #[inline(always)]
     fn reduce_add_i(self, value: Self::I) -> i32 {
-        value.iter().sum()
+        value.into_iter().fold(0, i32::wrapping_add)
     }
 }
