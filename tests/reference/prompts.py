@@ -30,7 +30,7 @@ fn count_words(text: &str) -> HashMap<String, usize> {
 fn counts_ignore_case() {
 '''
 _TABLE = "year,month,rain_mm,sun_h\n" + "".join(
-    f"20{20 + n // 12},{n % 12 + 1},{(37 * n + 11) % 97},{(53 * n + 7) % 211}\n" for n in range(30)
+    f"20{20 + n // 12},{n % 12 + 1},{(37 * n + 11) % 97},{(53 * n + 7) % 211}\n" for n in range(9)
 )
 
 
@@ -55,7 +55,11 @@ GOLDEN: dict[str, str | list[dict]] = {
     "whitespace": "a\n\n\n  b\t\tc        d\r\n\r\n e",
     "table": _TABLE,
     "prose": _TIDE,
-    "long prose": _TIDE + _RIVERS + _TIDE + "\n\n" + _RIVERS + "In summary,",
+    "long prose": _TIDE + "\n\n" + _RIVERS + "In summary,",
+    # These three end by themselves soon, and the 64 positions run on past the end.
+    "chat capital": _user("What is the capital of Japan?"),
+    "chat city": _user("What is the capital of Germany?"),
+    "chat week": _user("How many days are in a week?"),
     "chat greeting": _user("Hello! Who are you and what can you do?"),
     "chat explain": _user("Explain how photosynthesis works to a ten-year-old."),
     "chat system": [
@@ -69,21 +73,19 @@ GOLDEN: dict[str, str | list[dict]] = {
     ],
 }
 
-# Candidates for the exact-count checks: kept where the reference ends by itself and no choice on the way is close.
-ENDING_CHATS = [
+# Candidates for the exact-count checks: kept where the reference ends by itself and no choice on the way is close. A model
+# of this size is that sure of itself on few subjects; capitals are one.
+_COUNTRIES = (
+    "Japan", "Germany", "Egypt", "Greece", "Norway", "Sweden", "Denmark", "Finland", "Poland", "Hungary", "Austria", "Ireland", "Cuba", "Peru",
+    "Chile", "Argentina", "Colombia", "Mexico", "Canada", "Australia", "New Zealand", "China", "India", "Thailand", "Vietnam", "South Korea",
+    "Russia", "Ukraine", "Turkey", "Iran", "Iraq", "Israel", "Kenya", "Nigeria", "Morocco", "Ethiopia", "South Africa", "England", "Scotland", "Wales",
+    "the Netherlands", "Belgium", "Switzerland", "Portugal", "the United States", "California", "Texas", "Florida", "Ontario", "Bavaria",
+)
+ENDING_CHATS = [_user(f"What is the capital of {country}?") for country in _COUNTRIES] + [
     _user(text)
     for text in (
-        "What is the capital of France?", "What is the capital of Japan?", "What is the capital of Italy?", "What is the capital of Spain?",
-        "What is the capital of Germany?", "What is the capital of Egypt?", "What is 2 + 2?", "What is 5 + 7?", "Say hello.", "Say yes.", "Say the word banana.",
-        "What color is the sky?", "What color is grass?", "How many days are in a week?", "How many legs does a spider have?", "What is the opposite of hot?",
-        "What is the opposite of up?", "Who wrote Hamlet?", "Who painted the Mona Lisa?", "What is the largest planet in the solar system?",
-        "What is the chemical symbol for gold?", "What is H2O?", "Which ocean is the largest?", "What do bees make?", "Name a fruit.", "Name the first month of the year.",
-        "What language is spoken in Brazil?", "What is the boiling point of water in Celsius?", "Translate 'good morning' to French.", "Is the sun a star?",
-        "Who was the first president of the United States?", "What is the square root of 81?", "What is the tallest mountain in the world?", "Thank you!", "Goodbye.",
-        "What year did World War II end?", "How many continents are there?", "What is the freezing point of water?", "What gas do plants absorb?", "Which planet is known as the Red Planet?",
-        "What is the smallest prime number?", "How many hours are in a day?", "What is the currency of Japan?", "Who discovered penicillin?", "What is the speed of light?",
+        "How many days are in a week?", "How many months are in a year?", "How many minutes are in an hour?", "How many seconds are in a minute?",
+        "How many states are in the United States?", "Who was the first president of the United States?", "What is the freezing point of water?",
+        "What is the largest ocean on Earth?", "What is the longest river in the world?", "Who wrote Romeo and Juliet?", "What planet do we live on?",
     )
-] + [
-    [{"role": "system", "content": "Answer with one word."}, {"role": "user", "content": text}]
-    for text in ("What is the capital of Portugal?", "Is fire hot?", "What animal barks?", "What is the color of snow?", "What is the capital of Greece?")
 ]

@@ -116,7 +116,8 @@ impl<O: Ops> ModelExecutor<O> {
         let context_limit = config.context_limit.unwrap_or(facts.context_limit);
         within("context_limit", context_limit.into(), facts.context_limit.into())?;
         // The refusal comes before the weights are read: it needs only the facts.
-        let kv_capacity = KvCapacity::new(facts, O::KV_TYPE, config.kv_bytes, config.max_seats, context_limit)?;
+        let kv_capacity =
+            KvCapacity::new(facts, O::KV_TYPE, config.kv_bytes, config.max_seats, context_limit)?;
         let model = Model::load(ops, file, config.max_step_tokens as usize, config.max_seats as usize)?;
         let pool = kv_capacity.allocate()?;
         let capacity = Capacity {
@@ -155,7 +156,9 @@ impl<O: Ops> ModelExecutor<O> {
     }
 
     fn check(&self, plan: &StepPlan) -> Result<(), ExecutorError> {
-        let Capacity { num_pages, block_tokens, max_seats, max_step_tokens, context_limit, vocab_size, .. } = self.capacity;
+        let Capacity {
+            num_pages, block_tokens, max_seats, max_step_tokens, context_limit, vocab_size, ..
+        } = self.capacity;
         plan.check(max_step_tokens, max_seats, block_tokens).map_err(ExecutorError::InvalidPlan)?;
         if let Some(&token) = plan.tokens.iter().find(|token| **token >= vocab_size) {
             return Err(ExecutorError::UnknownToken { token, vocab_size });
@@ -182,7 +185,9 @@ impl<O: Ops> ModelExecutor<O> {
         let sampling_rows = plan.rows.iter().filter_map(|row| Some((row, row.sample.as_ref()?)));
         let sampled = sampling_rows
             .enumerate()
-            .map(|(index, (row, params))| self.sampler.sample(self.model.logits(index), params, row.sample_position()))
+            .map(|(index, (row, params))| {
+                self.sampler.sample(self.model.logits(index), params, row.sample_position())
+            })
             .collect();
         StepOutput { sampled }
     }
