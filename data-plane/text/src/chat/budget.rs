@@ -16,6 +16,9 @@ use super::python_text::python_str;
 /// message several times.
 pub(super) const MAX_WORK_BYTES: usize = 256 << 20;
 
+/// What a value costs beside its text, in memory and in the time to visit it.
+const VALUE_BYTES: usize = 32;
+
 /// Filters that `instrument` inserts. No template can name them.
 pub(super) const PAY: &str = "weir.pay";
 pub(super) const CONCAT: &str = "weir.concat";
@@ -55,16 +58,24 @@ fn written_bytes(value: &Value) -> Result<usize, Error> {
 
     impl Write for Counter {
         fn write_str(&mut self, text: &str) -> fmt::Result {
-            self.0 += text.len();
+            self.0 += text.len() + VALUE_BYTES;
+            if self.0 > MAX_WORK_BYTES { Err(fmt::Error) } else { Ok(()) }
+        }
+
+        /// Strings within lists are written by the character.
+        fn write_char(&mut self, character: char) -> fmt::Result {
+            self.0 += character.len_utf8();
             if self.0 > MAX_WORK_BYTES { Err(fmt::Error) } else { Ok(()) }
         }
     }
 
     match value.as_str() {
         Some(text) => Ok(text.len()),
-        None if matches!(value.kind(), ValueKind::Bool | ValueKind::Number | ValueKind::Undefined) => Ok(16),
+        None if matches!(value.kind(), ValueKind::Bool | ValueKind::Number | ValueKind::Undefined) => {
+            Ok(VALUE_BYTES)
+        }
         None => {
-            let mut counter = Counter(16);
+            let mut counter = Counter(VALUE_BYTES);
             match write!(counter, "{}", python_str(value)) {
                 Ok(()) => Ok(counter.0),
                 Err(_) if counter.0 > MAX_WORK_BYTES => Err(too_large()),

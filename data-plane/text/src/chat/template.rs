@@ -117,14 +117,17 @@ impl fmt::Debug for ChatTemplate {
 
 fn compile(source: &str) -> Result<Program<'_>, TextError> {
     let config = TemplateConfig {
-        syntax_config: SyntaxConfig::default(),
+        syntax_config: SyntaxConfig,
         ws_config: WhitespaceConfig { keep_trailing_newline: false, lstrip_blocks: true, trim_blocks: true },
         default_auto_escape: std::sync::Arc::new(|_| AutoEscape::None),
     };
-    let compiled = CompiledTemplate::new(NAME, source, &config).map_err(|error| TextError::BadTemplate {
-        line: error.line().unwrap_or(0),
-        reason: error.detail().unwrap_or("syntax error").to_owned(),
-    })?;
+    let bad = |line: Option<usize>, reason: Option<&str>| TextError::BadTemplate {
+        line: line.unwrap_or(0),
+        reason: reason.unwrap_or("syntax error").to_owned(),
+    };
+    let compiled = no_panic(|| CompiledTemplate::new(NAME, source, &config))
+        .ok_or_else(|| bad(None, Some(PANICKED)))?
+        .map_err(|error| bad(error.line(), error.detail()))?;
     Ok(Program {
         main: super::instrument::instrument(&compiled.instructions),
         blocks: compiled
@@ -133,6 +136,14 @@ fn compile(source: &str) -> Result<Program<'_>, TextError> {
             .map(|(name, block)| (*name, super::instrument::instrument(block)))
             .collect(),
     })
+}
+
+const PANICKED: &str = "the template engine panicked";
+
+/// minijinja has been seen to panic on odd templates (2.24: `5 is divisibleby(0)`, `""[::-1]`), and a model's template
+/// is nobody's to trust.
+fn no_panic<T>(run: impl FnOnce() -> T) -> Option<T> {
+    std::panic::catch_unwind(std::panic::AssertUnwindSafe(run)).ok()
 }
 
 /// Marks the error that a template's `raise_exception` makes.
@@ -158,6 +169,9 @@ fn environment() -> Environment<'static> {
     }
     environment.remove_global("debug");
     environment.add_filter("tojson", json::tojson);
+    environment.add_test("divisibleby", |value: i64, by: i64| {
+        value.checked_rem(by).map(|rest| rest == 0).unwrap_or(false)
+    });
     sequences::install(&mut environment);
     budget::install(&mut environment);
     environment.add_function("raise_exception", |message: String| {

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, LazyLock};
 
 use serde::Deserialize;
-use weir_text::{ModelText, TextModel};
+use weir_text::{ModelText, TextError, TextModel};
 
 #[derive(Deserialize)]
 pub(crate) struct Text {
@@ -64,3 +64,25 @@ pub(crate) static GEMMA3: LazyLock<(Arc<TextModel>, Vec<u32>)> = LazyLock::new(|
     let subset: Subset = serde_json::from_slice(&read("tests/fixtures/gemma3_subset.json")).unwrap();
     (Arc::new(TextModel::new(subset.model_text).unwrap()), subset.original_ids)
 });
+
+/// A small vocabulary with the control tokens that the templates write.
+pub(crate) fn small_model(template: &str) -> Result<TextModel, TextError> {
+    static SMALL: LazyLock<ModelText> = LazyLock::new(|| {
+        let mut data = ModelText::from_bytes(&smollm2_bytes()).unwrap();
+        data.tokens.truncate(17 + 256);
+        data.token_types.truncate(17 + 256);
+        data.merges.truncate(1);
+        data
+    });
+    let mut data = SMALL.clone();
+    for name in ["<s>", "</s>", "[INST]", "[/INST]", "<|user|>", "<|assistant|>", "<|system|>", "<|end|>"] {
+        data.tokens.push(name.to_owned());
+        data.token_types.push(3);
+    }
+    let id =
+        |name: &str| data.tokens.iter().position(|token| token == name).map(|id| u32::try_from(id).unwrap());
+    (data.bos_token_id, data.eos_token_id) = (id("<s>"), id("</s>"));
+    data.add_bos_token = Some(true);
+    data.chat_template = Some(template.to_owned());
+    TextModel::new(data)
+}

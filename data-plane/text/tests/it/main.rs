@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::panic, clippy::allow_attributes)]
 
 mod fixtures;
+mod hostile;
 mod reference;
 mod splits;
 mod templates;
