@@ -8,7 +8,10 @@ BEGIN
     IF NOT EXISTS (SELECT FROM pg_roles WHERE rolname = 'weir_tenant') THEN
         CREATE ROLE weir_tenant NOLOGIN NOBYPASSRLS;
     END IF;
-    IF NOT pg_has_role(current_user, 'weir_tenant', 'MEMBER') THEN
+    -- Since Postgres 16 a role's maker is its member without the right to act as it, which has a name of its own.
+    IF NOT pg_has_role(current_user, 'weir_tenant',
+        CASE WHEN current_setting('server_version_num')::int >= 160000 THEN 'SET' ELSE 'MEMBER' END)
+    THEN
         EXECUTE format('GRANT weir_tenant TO %I', current_user);
     END IF;
 END $$;

@@ -3,7 +3,14 @@
 //!
 //! It never outlives the test process, not even one that is killed: a small shell holds the read end of a pipe
 //! whose write end only this process has, and stops the server and removes its directory when the pipe closes.
-#![allow(dead_code, clippy::unwrap_used, clippy::panic, clippy::allow_attributes, unreachable_pub)]
+#![allow(
+    dead_code,
+    unreachable_pub,
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::allow_attributes,
+    clippy::let_underscore_must_use
+)]
 
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::os::unix::process::CommandExt;
@@ -63,10 +70,15 @@ impl PrivatePostgres {
             databases: AtomicU32::new(0),
         };
         let data = server.root.join("data");
-        server.must(&["initdb", "-A", "trust", "-U", "postgres", "-E", "UTF8", "--locale=C", "-N", "-D"], &data);
+        server.must(
+            &["initdb", "-A", "trust", "-U", "postgres", "-E", "UTF8", "--locale=C", "-N", "-D"],
+            &data,
+        );
         std::fs::write(data.join("postgresql.auto.conf"), server.settings()).unwrap();
         server.resume();
-        server.execute("CREATE ROLE weir LOGIN CREATEROLE; CREATE ROLE weir_tenant NOLOGIN; GRANT weir_tenant TO weir");
+        server.execute(
+            "CREATE ROLE weir LOGIN CREATEROLE; CREATE ROLE weir_tenant NOLOGIN; GRANT weir_tenant TO weir",
+        );
         server
     }
 

@@ -66,7 +66,6 @@ macro_rules! events {
             impl TryFrom<Event> for $event {
                 type Error = OtherAggregate;
 
-                #[expect(clippy::match_wildcard_for_single_variants, reason = "every other aggregate, also new ones")]
                 fn try_from(event: Event) -> Result<Self, OtherAggregate> {
                     match event {
                         Event::$variant(event) => Ok(event),

@@ -7,7 +7,7 @@ mod docs;
 mod events;
 mod extract;
 mod keys;
-mod middleware;
+pub(crate) mod middleware;
 mod models;
 mod nodes;
 mod platform_keys;
@@ -25,7 +25,7 @@ mod write;
 use std::sync::Arc;
 
 use axum::Router;
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
 use utoipa::OpenApi;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
@@ -46,6 +46,7 @@ pub(crate) struct App {
     pub(crate) clock: Clock,
     pub(crate) metrics: Metrics,
     pub(crate) metrics_text: Arc<dyn Fn() -> String + Send + Sync>,
+    pub(crate) in_progress: Arc<Semaphore>,
 }
 
 fn operations() -> OpenApiRouter<App> {

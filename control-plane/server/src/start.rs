@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use prometheus_client::registry::Registry;
 use tokio::net::TcpListener;
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -21,6 +21,7 @@ use crate::auth::Signer;
 use crate::bootstrap;
 use crate::bootstrap::BootstrapError;
 use crate::config::Config;
+use crate::http::middleware::REQUESTS_IN_PROGRESS_MAX;
 use crate::http::{self, App};
 use crate::metrics::Metrics;
 use crate::publisher::{Board, ConfigService, Published, follow};
@@ -147,6 +148,7 @@ pub async fn start(
         clock: deps.clock,
         metrics,
         metrics_text: deps.metrics_text,
+        in_progress: Arc::new(Semaphore::new(REQUESTS_IN_PROGRESS_MAX)),
     };
     tasks.spawn(serve_http(http_listener, app, cancel));
     tracing::info!(%http_addr, %rpc_addr, "control plane started");

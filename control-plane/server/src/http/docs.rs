@@ -11,6 +11,7 @@ use utoipa::{Modify, OpenApi};
 use utoipa_swagger_ui::{Config, SwaggerUi};
 
 use super::App;
+use super::problem::ProblemBody;
 
 /// The page's own files and nothing else; its styles are partly inline, its icons data URLs.
 const POLICY: HeaderValue = HeaderValue::from_static(
@@ -27,6 +28,7 @@ const POLICY: HeaderValue = HeaderValue::from_static(
                        Lists are pages by cursor. Writes take Idempotency-Key; changes take If-Match with the ETag of a read.",
         license(name = "Apache-2.0")
     ),
+    components(schemas(ProblemBody)),
     modifiers(&TokenScheme)
 )]
 pub(super) struct Contract;

@@ -1,4 +1,4 @@
-//! Around every operation: metrics by route, a time limit, panics as problems, and answers where nothing is served.
+//! Around every operation: metrics by route, limits on time and number, panics as problems, and answers where nothing is served.
 
 use std::time::{Duration, Instant};
 
@@ -16,6 +16,9 @@ use crate::metrics::{RequestLabels, RouteLabels};
 
 /// Longer than any statement may take; a body that trickles in ends here.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Far more than the database's connections: the rest would only wait, each holding a body.
+pub(crate) const REQUESTS_IN_PROGRESS_MAX: usize = 256;
 
 /// Nothing is served here.
 pub(super) async fn not_found() -> Problem {
@@ -47,6 +50,11 @@ async fn measure(State(app): State<App>, request: Request, next: Next) -> Respon
         _ => "OTHER".to_owned(),
     };
     let begun = Instant::now();
+    // Liveness is answered whatever else there is to do.
+    let permit = (route != "/healthz").then(|| app.in_progress.try_acquire());
+    if matches!(permit, Some(Err(_))) {
+        return Problem::of(ErrorClass::Capacity, "too many requests in progress").into_response();
+    }
     let response = tokio::time::timeout(REQUEST_TIMEOUT, next.run(request))
         .await
         .unwrap_or_else(|_| Problem::of(ErrorClass::Deadline, "the request took too long").into_response());

@@ -129,19 +129,19 @@ pub(crate) enum TenantStateName {
 pub(crate) enum ReadProblems {
     /// The request is malformed.
     #[response(status = 400, content_type = "application/problem+json")]
-    Invalid(#[to_schema] ProblemBody),
+    Invalid(ProblemBody),
     /// No or no good token.
     #[response(status = 401, content_type = "application/problem+json")]
-    Unauthenticated(#[to_schema] ProblemBody),
+    Unauthenticated(ProblemBody),
     /// The token's scopes do not reach this far.
     #[response(status = 403, content_type = "application/problem+json")]
-    Forbidden(#[to_schema] ProblemBody),
+    Forbidden(ProblemBody),
     /// Not there, or not the caller's to see.
     #[response(status = 404, content_type = "application/problem+json")]
-    NotFound(#[to_schema] ProblemBody),
+    NotFound(ProblemBody),
     /// The database is away; `Retry-After` says when to come back.
     #[response(status = 503, content_type = "application/problem+json")]
-    Unavailable(#[to_schema] ProblemBody),
+    Unavailable(ProblemBody),
 }
 
 /// What any write may answer besides.
@@ -150,8 +150,8 @@ pub(crate) enum ReadProblems {
 pub(crate) enum WriteProblems {
     /// The resource exists, is in another state, or the Idempotency-Key was used for something else.
     #[response(status = 409, content_type = "application/problem+json")]
-    Conflict(#[to_schema] ProblemBody),
+    Conflict(ProblemBody),
     /// The resource is not at the version that If-Match states.
     #[response(status = 412, content_type = "application/problem+json")]
-    Precondition(#[to_schema] ProblemBody),
+    Precondition(ProblemBody),
 }

@@ -17,6 +17,9 @@ use crate::store::{Store, StoreError};
 /// at the cost of one small query.
 const POLL: Duration = Duration::from_millis(300);
 
+/// Longer than any statement may take: a connection that answers nothing any more is given up.
+const REFRESH_TIMEOUT: Duration = Duration::from_secs(15);
+
 /// Publishes until dropped. The first state is published before anything else happens.
 pub(crate) async fn follow(
     store: Store,
@@ -28,7 +31,9 @@ pub(crate) async fn follow(
     let mut committed = store.committed();
     let mut is_away = false;
     loop {
-        match refresh(&store, &identity, &clock, &published).await {
+        let refreshed =
+            tokio::time::timeout(REFRESH_TIMEOUT, refresh(&store, &identity, &clock, &published)).await;
+        match refreshed.unwrap_or(Err(StoreError::Unavailable(sqlx::Error::PoolTimedOut))) {
             Ok(changed) => {
                 if changed {
                     let revision = published.borrow().revision;

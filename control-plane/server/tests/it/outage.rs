@@ -12,7 +12,13 @@ async fn an_outage_of_postgres_is_a_503_and_heals_by_itself() {
     let plane = installation.start().await;
     let tenant = plane.tenant("acme").await;
     let path = format!("/api/v1/tenants/{tenant}");
-    let published = plane.get("/api/v1/config").await.expect(200);
+    let events = plane.get("/api/v1/events").await.expect(200);
+    let last = events["data"].as_array().unwrap().last().unwrap()["position"].clone();
+    let published = eventually("the config to hold the tenant", async || {
+        let config = plane.get("/api/v1/config").await.expect(200);
+        config["revision"].as_str().unwrap().ends_with(&format!(".{last}")).then_some(config)
+    })
+    .await;
 
     postgres.pause();
     for answer in [

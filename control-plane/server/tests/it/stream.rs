@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use serde_json::json;
 use tokio::sync::watch;
+use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tonic::Code;
 use weir_schemas::config_snapshot::{ConfigSnapshot, Limits, ResourceType};
@@ -23,14 +24,8 @@ const WORKER: &str = "wrk_00000000000000000000000001";
 /// A node that follows until dropped.
 struct Follower {
     snapshots: watch::Receiver<Arc<ConfigSnapshot>>,
-    cancel: CancellationToken,
+    _tasks: JoinSet<()>,
     dir: tempfile::TempDir,
-}
-
-impl Drop for Follower {
-    fn drop(&mut self) {
-        self.cancel.cancel();
-    }
 }
 
 fn kind(node: &str) -> NodeKind {
@@ -51,9 +46,10 @@ fn follow(plane: &ControlPlane, node: &str, validate: Validate, dir: tempfile::T
         },
         validate,
     });
-    let (snapshots, cancel) = (client.snapshots(), CancellationToken::new());
-    tokio::task::spawn(client.run(cancel.clone()));
-    Follower { snapshots, cancel, dir }
+    let snapshots = client.snapshots();
+    let mut tasks = JoinSet::new();
+    tasks.spawn(client.run(CancellationToken::new()));
+    Follower { snapshots, _tasks: tasks, dir }
 }
 
 fn willing() -> Validate {
@@ -121,7 +117,10 @@ async fn a_node_gets_everything_and_a_revoked_key_goes() {
         })
         .await;
     assert_eq!(resources.tenants[0].id.to_string(), tenant);
-    assert_eq!(resources.keys.iter().map(|key| key.id.to_string()).collect::<Vec<_>>(), [key.clone()]);
+    assert_eq!(
+        resources.keys.iter().map(|key| key.id.to_string()).collect::<Vec<_>>(),
+        std::slice::from_ref(&key)
+    );
     assert_eq!(
         (resources.aliases[0].name.as_str(), resources.aliases[0].targets[0].version.to_string()),
         ("m-latest", version.clone())

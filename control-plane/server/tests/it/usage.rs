@@ -179,11 +179,11 @@ async fn row_level_security_holds_for_a_query_that_forgets_its_tenant() {
             .fetch_all(&mut sql)
             .await
             .unwrap();
-        assert_eq!(tenants, [fixture.acme.clone()], "{table}");
+        assert_eq!(tenants, std::slice::from_ref(&fixture.acme), "{table}");
     }
     let streams: Vec<String> =
         sqlx::query_scalar("SELECT DISTINCT stream FROM events").fetch_all(&mut sql).await.unwrap();
-    assert_eq!(streams, [fixture.acme.clone()]);
+    assert_eq!(streams, std::slice::from_ref(&fixture.acme));
     for table in
         ["signing_keys", "platform_keys", "idempotency_keys", "nodes", "price_versions", "ledger_executions"]
     {

@@ -46,6 +46,7 @@ pub(crate) async fn retire_signing_key(
     let changed = write.execute::<SigningKey>(id, command).await?;
     let response =
         write.finish(changed.version, Reply::ok(changed.state.as_ref().map(SigningKeyView::from))).await?;
+    // Where another control plane rotated, the private part may still lie here.
     app.signer.forget(id)?;
     Ok(response)
 }

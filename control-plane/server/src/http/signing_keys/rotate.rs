@@ -27,12 +27,18 @@ pub(crate) async fn rotate_signing_keys(
         Started::Fresh(write) => write,
         Started::Repeat(response) => return Ok(response),
     };
-    for id in write.transaction.active_signing_keys().await? {
+    let retiring = write.transaction.active_signing_keys().await?;
+    for &id in &retiring {
         write.execute::<SigningKey>(id, SigningKeyCommand::BeginRetiring).await?;
     }
     let id = app.signer.create(&mut write.transaction).await?;
     let made = write.transaction.aggregate::<SigningKey>(id).await?;
     let (key, version) = made.ok_or_else(|| Problem::of(ErrorClass::Internal, "the new key is not there"))?;
     let location = format!("/api/v1/signing-keys/{id}");
-    write.finish(version, Reply::created(location, SigningKeyView::from(&key))).await
+    let response = write.finish(version, Reply::created(location, SigningKeyView::from(&key))).await?;
+    // What signs no more is not kept: it could only be stolen.
+    for id in retiring {
+        app.signer.forget(id)?;
+    }
+    Ok(response)
 }
