@@ -16,7 +16,7 @@ up: install smollm2 build ## Start everything, print a first answer and how to g
 down: ## Stop what `make up DETACH=1` started, and wait for it
 	@if [ -x $(WEIR) ]; then $(WEIR) down; else echo "weir: not built, so nothing runs"; fi
 
-test: install models ## All tests
+test: install models build ## All tests
 	$(CARGO) test --release --workspace
 
 check: ## Formatting, lints, tidiness, licences

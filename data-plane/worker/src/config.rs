@@ -43,7 +43,9 @@ pub struct RawConfig {
     pub threads: usize,
     /// The KV pool's share of the memory that the cgroup allows.
     pub kv_memory_percent: u8,
-    /// The KV pool's size; 0: by `kv_memory_percent`.
+    /// Bound of that share; 0: none.
+    pub kv_memory_max_bytes: u64,
+    /// The KV pool's size; 0: by the share.
     pub kv_memory_bytes: u64,
     /// Sequences that run at once.
     pub max_seats: u32,
@@ -66,6 +68,7 @@ impl Default for RawConfig {
             internal_secret_file: PathBuf::from("/etc/weir/internal_secret"),
             threads: 0,
             kv_memory_percent: DEFAULT_KV_MEMORY_PERCENT,
+            kv_memory_max_bytes: 0,
             kv_memory_bytes: 0,
             max_seats: DEFAULT_MAX_SEATS,
             step_tokens: DEFAULT_STEP_TOKENS,
@@ -127,7 +130,12 @@ pub struct Config {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum KvMemory {
     /// A share of what the cgroup allows.
-    Percent(u8),
+    Share {
+        /// Hundredths of it.
+        percent: u8,
+        /// Never more than this.
+        max_bytes: u64,
+    },
     /// Exactly this.
     Bytes(u64),
 }
@@ -147,6 +155,7 @@ impl TryFrom<RawConfig> for Config {
             internal_secret_file,
             threads,
             kv_memory_percent,
+            kv_memory_max_bytes,
             kv_memory_bytes,
             max_seats,
             step_tokens,
@@ -176,7 +185,10 @@ impl TryFrom<RawConfig> for Config {
             secret: InternalSecret::from_file(&internal_secret_file).map_err(ConfigError::Secret)?,
             threads,
             kv_memory: match kv_memory_bytes {
-                0 => KvMemory::Percent(kv_memory_percent),
+                0 => KvMemory::Share {
+                    percent: kv_memory_percent,
+                    max_bytes: if kv_memory_max_bytes == 0 { u64::MAX } else { kv_memory_max_bytes },
+                },
                 bytes => KvMemory::Bytes(bytes),
             },
             max_seats,
@@ -215,7 +227,10 @@ mod tests {
 
     #[test]
     fn the_defaults_work_once_there_is_a_secret() {
-        assert_eq!(with_secret(|_| ()).unwrap().kv_memory, KvMemory::Percent(10));
+        assert_eq!(
+            with_secret(|_| ()).unwrap().kv_memory,
+            KvMemory::Share { percent: 10, max_bytes: u64::MAX }
+        );
         let without = RawConfig { internal_secret_file: "/nowhere".into(), ..RawConfig::default() };
         assert!(matches!(Config::try_from(without), Err(ConfigError::Secret(_))));
     }

@@ -100,9 +100,9 @@ impl Loader {
     fn kv_bytes(&self) -> u64 {
         match self.kv_memory {
             KvMemory::Bytes(bytes) => bytes,
-            KvMemory::Percent(percent) => match memory::limit() {
+            KvMemory::Share { percent, max_bytes } => match memory::limit() {
                 Some(limit) => {
-                    let bytes = limit.bytes / 100 * u64::from(percent);
+                    let bytes = (limit.bytes / 100 * u64::from(percent)).min(max_bytes);
                     tracing::info!(
                         kv_bytes = bytes,
                         percent,

@@ -1,0 +1,86 @@
+//! Tokens, text, stops and the batch.
+
+use serde_json::Value;
+use weir_schemas::rpc::worker::FinishReason;
+use weir_text::{ChatMessage, TextModel};
+
+use crate::support::{TestWorker, fetch_text, generate};
+
+fn chat(text: &TextModel, content: &str) -> Vec<u32> {
+    let message = ChatMessage { role: "user".into(), content: content.into(), name: None };
+    text.encode_rendered(&text.render_chat(&[message], true).unwrap()).unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_answer_is_what_its_tokens_say_and_ends_as_it_should() {
+    let worker = TestWorker::ready().await;
+    assert_eq!(worker.is_ready(), Ok(()));
+    let text = fetch_text(&mut worker.client().await).await;
+    let mut session = worker.session().await;
+    let prompt = chat(&text, "What is the capital of France?");
+    let prompt_tokens = prompt.len() as u64;
+
+    let (whole, finished) = session.complete(generate(1, prompt.clone(), 64)).await;
+    assert_eq!(finished.reason(), FinishReason::Stop);
+    assert!(text.eos_ids().contains(whole.tokens.last().unwrap()), "the ending token is counted");
+    assert_eq!((finished.prompt_tokens, finished.computed_prompt_tokens), (prompt_tokens, prompt_tokens));
+    assert!(whole.text.contains("Paris"), "{}", whole.text);
+    let shown = &whole.tokens[..whole.tokens.len() - 1];
+    assert_eq!(whole.text, text.decode(shown));
+
+    // The same tokens up to the limit.
+    let (short, finished) = session.complete(generate(2, prompt.clone(), 3)).await;
+    assert_eq!((finished.reason(), finished.generated_tokens), (FinishReason::Length, 3));
+    assert_eq!(short.tokens, whole.tokens[..3]);
+
+    // A stop string: nothing at or past it is shown; the token that completed it is counted, and is the last.
+    let mut with_stop = generate(3, prompt, 64);
+    with_stop.stop = vec!["Paris".into()];
+    let (stopped, finished) = session.complete(with_stop).await;
+    assert_eq!(finished.reason(), FinishReason::Stop);
+    assert_eq!(stopped.text, whole.text.split("Paris").next().unwrap());
+    assert_eq!(stopped.tokens, whole.tokens[..stopped.tokens.len()]);
+    assert!(text.decode(&stopped.tokens).contains("Paris"));
+    assert!(!text.decode(&stopped.tokens[..stopped.tokens.len() - 1]).contains("Paris"));
+    worker.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn sixteen_at_once_share_steps_and_each_gets_its_own_answer() {
+    let worker = TestWorker::ready().await;
+    let text = fetch_text(&mut worker.client().await).await;
+    let mut session = worker.session().await;
+    let prompts: Vec<Vec<u32>> =
+        (0..16).map(|n| text.encode(&format!("Number {n} comes before number")).unwrap()).collect();
+    let mut alone = Vec::new();
+    for (n, prompt) in prompts.iter().enumerate() {
+        alone.push(session.complete(generate(100 + n as u128, prompt.clone(), 8)).await.0.tokens);
+    }
+    let before = session.num_messages;
+    let mut handles = Vec::new();
+    for (n, prompt) in prompts.iter().enumerate() {
+        handles.push(session.send(generate(200 + n as u128, prompt.clone(), 8)).await);
+    }
+    for (handle, alone) in handles.iter().zip(&alone) {
+        assert_eq!(session.finish(*handle).await.0.tokens, *alone, "the batch changes nothing");
+    }
+    // One message a step, not one a sequence and token: the sixteen ran together.
+    assert!(session.num_messages - before < 8 * 16 / 2, "{} messages", session.num_messages - before);
+    worker.wait_until_idle().await;
+    worker.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_tokenizer_from_the_file_equals_the_reference() {
+    let worker = TestWorker::ready().await;
+    let text = fetch_text(&mut worker.client().await).await;
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/reference/fixtures/tokenizer_smollm2.json");
+    let fixtures: Value = serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap();
+    let texts = fixtures["texts"].as_array().unwrap();
+    assert!(texts.len() > 100);
+    for case in texts {
+        let ids: Vec<u32> = serde_json::from_value(case["ids"].clone()).unwrap();
+        assert_eq!(text.encode(case["text"].as_str().unwrap()).unwrap(), ids, "{}", case["text"]);
+    }
+    worker.stop().await;
+}

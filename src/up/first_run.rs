@@ -1,0 +1,112 @@
+//! What a first start needs to exist, made through the admin API: a tenant, a model and its pinned version, an alias,
+//! a deployment, a price, and the tenant's key. Every step looks first, so a later start, or one after a crash in
+//! the middle, makes only what is missing.
+
+use std::path::Path;
+
+use anyhow::Context;
+use serde_json::{Value, json};
+use weir_worker::Inspection;
+
+use super::admin::{Admin, Unauthorized, id};
+use super::dev_env::kept_api_key;
+use crate::screen::say;
+
+const TENANT: &str = "dev";
+const MODEL: &str = "SmolLM2-135M-Instruct";
+/// What clients ask for.
+pub(super) const ALIAS: &str = "smollm2-135m-instruct";
+/// The pool of the worker in this process.
+pub(super) const POOL: &str = "default";
+const PRICE_BOOK: &str = "dev";
+const CURRENCY: &str = "USD";
+/// Prices for each million tokens: invented, of the size that such models are sold at.
+const PRICE: [(&str, &str); 3] = [
+    ("prompt_per_million", "0.10"),
+    ("cached_prompt_per_million", "0.05"),
+    ("generated_per_million", "0.40"),
+];
+
+/// Makes what is missing; returns the tenant's key.
+pub(super) async fn ensure(
+    admin: &Admin,
+    artifact: &Inspection,
+    dev_env: &Path,
+    admin_url: &str,
+) -> anyhow::Result<String> {
+    let tenant = id(&admin.ensure_named("/tenants", TENANT).await?)?;
+    let model = id(&admin.ensure_named("/models", MODEL).await?)?;
+    let version = version(admin, &model, artifact).await?;
+    price(admin, &version).await?;
+    let deployment = json!({ "version_id": version, "pool": POOL });
+    let is_ours = |entry: &Value| entry["version_id"] == version.as_str() && entry["pool"] == POOL;
+    admin.ensure("/deployments", is_ours, deployment).await?;
+    alias(admin, &version).await?;
+    api_key(admin, &tenant, dev_env, admin_url).await
+}
+
+/// A version is immutable: a file that moved, or another one, is another version.
+async fn version(admin: &Admin, model: &str, artifact: &Inspection) -> anyhow::Result<String> {
+    let body = json!({
+        "model_id": model,
+        "weights_uri": artifact.weights_uri,
+        "digest": artifact.digest,
+        "dtype": artifact.dtype,
+        "parameter_count": artifact.parameter_count,
+        "context_limit": artifact.context_limit,
+        "tokenizer_digest": artifact.tokenizer_digest,
+    });
+    let same = |entry: &Value| {
+        ["model_id", "weights_uri", "digest", "tokenizer_digest"].iter().all(|key| entry[*key] == body[*key])
+    };
+    id(&admin.ensure("/versions", same, body.clone()).await?)
+}
+
+/// Before the deployment, so that no request is ever served without a price.
+async fn price(admin: &Admin, version: &str) -> anyhow::Result<()> {
+    let body = json!({ "name": PRICE_BOOK, "currency": CURRENCY });
+    let book = id(&admin.ensure("/price-books", |entry| entry["name"] == PRICE_BOOK, body).await?)?;
+    let mut price = json!({ "version_id": version });
+    for (kind, amount) in PRICE {
+        price[kind] = amount.into();
+    }
+    let path = format!("/price-books/{book}/prices");
+    admin.ensure(&path, |entry| entry["version_id"] == version, price).await?;
+    Ok(())
+}
+
+/// An operator may have pointed the alias elsewhere since; it is only corrected if its version is gone from here.
+async fn alias(admin: &Admin, version: &str) -> anyhow::Result<()> {
+    let targets = json!([{ "version_id": version, "weight": 1 }]);
+    let is_ours = |entry: &Value| entry["name"] == ALIAS;
+    let body = json!({ "name": ALIAS, "targets": targets });
+    let alias = admin.ensure("/aliases", is_ours, body).await?;
+    let points_here = alias["targets"]
+        .as_array()
+        .is_some_and(|targets| targets.iter().any(|target| target["version_id"] == version));
+    if !points_here {
+        say(&format!("the alias {ALIAS} is pointed at the model file of this checkout"));
+        admin.put(&format!("/aliases/{}/targets", id(&alias)?), &json!({ "targets": targets })).await?;
+    }
+    Ok(())
+}
+
+/// The key of an earlier start, if it is still good; a new one is shown once and kept in `dev.env` only.
+async fn api_key(admin: &Admin, tenant: &str, dev_env: &Path, admin_url: &str) -> anyhow::Result<String> {
+    if let Some(key) = kept_api_key(dev_env)
+        && is_good(&key, admin_url).await?
+    {
+        return Ok(key);
+    }
+    let body = json!({ "name": "weir up", "scopes": ["inference", "usage:read"] });
+    let created: Value = admin.post(&format!("/tenants/{tenant}/keys"), &body).await?;
+    created["token"].as_str().map(str::to_owned).context("a new key without its token")
+}
+
+async fn is_good(key: &str, admin_url: &str) -> anyhow::Result<bool> {
+    match Admin::new(admin_url, key)?.get::<Value>("/usage?start_time=0&bucket_width=1d&limit=1").await {
+        Ok(_) => Ok(true),
+        Err(error) if error.is::<Unauthorized>() => Ok(false),
+        Err(error) => Err(error),
+    }
+}
