@@ -4,6 +4,7 @@
 //! A record that Postgres cannot store must not hold up those behind it: the batch is then taken record by record,
 //! and the one that fails alone is kept aside.
 
+use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 use std::time::Instant;
 
@@ -17,6 +18,7 @@ use crate::metrics::Metrics;
 use crate::store::charges::{Arrival, Charge, settle};
 use crate::store::executions::Execution;
 use crate::store::goodput::Goodput;
+use crate::store::json::storable;
 use crate::store::senders::Claim;
 use crate::store::{Verdict, dead_letters, executions, idempotency, rejections, senders, verdict};
 
@@ -204,12 +206,14 @@ async fn write(
     sender: &str,
     sorted: &Sorted<'_>,
 ) -> Result<(), sqlx::Error> {
+    let texts: Vec<Cow<'_, str>> = sorted.fresh.iter().map(|record| storable(&record.payload)).collect();
+    let mut texts = texts.iter().map(AsRef::as_ref);
     let mut charges: Vec<Charge<'_>> = Vec::new();
     let mut attempts: Vec<Execution<'_>> = Vec::new();
     let mut refused = Vec::new();
     let mut goodput = Goodput::default();
     for record in &sorted.fresh {
-        let (sequence, text) = (record.sequence, record_text(&record.payload));
+        let (sequence, text) = (record.sequence, texts.next().unwrap_or_default());
         match &record.content {
             Content::Charge(event) => {
                 goodput.finished(&event.data);
@@ -238,9 +242,4 @@ async fn mark_repeats(connection: &mut PgConnection, charges: &mut [Charge<'_>])
         charge.is_repeat = repeats.contains(&charge.event.id);
     }
     Ok(())
-}
-
-/// What was read as JSON is UTF-8.
-fn record_text(payload: &[u8]) -> &str {
-    std::str::from_utf8(payload).unwrap_or_default()
 }

@@ -169,7 +169,9 @@ mod tests {
         assert!(matches!(no_database, Err(ConfigError::DatabaseUrlFile { .. })));
         let other = with_secret(|raw| raw.database_url = "mysql://user:hidden@host/db".into()).unwrap_err();
         assert!(!format!("{other} {other:?}").contains("hidden"));
-        for change in [|raw: &mut RawConfig| raw.max_connections = 0, |raw| raw.pricing_interval_ms = 0] {
+        for change in
+            [|raw: &mut RawConfig| raw.max_connections = 0, |raw: &mut RawConfig| raw.pricing_interval_ms = 0]
+        {
             assert!(matches!(with_secret(change), Err(ConfigError::OutOfRange { .. })));
         }
     }

@@ -5,6 +5,7 @@ pub(crate) mod dead_letters;
 pub(crate) mod executions;
 pub(crate) mod goodput;
 pub(crate) mod idempotency;
+pub(crate) mod json;
 pub(crate) mod rejections;
 pub(crate) mod senders;
 

@@ -1,0 +1,13 @@
+//! The ledger as it is served, on a real Postgres.
+#![allow(clippy::unwrap_used, clippy::panic, clippy::allow_attributes)]
+
+mod faults;
+mod money;
+mod property;
+mod records;
+mod support;
+mod tenants;
+mod verify;
+
+#[path = "../../../../tests/support/private_postgres.rs"]
+mod private_postgres;
