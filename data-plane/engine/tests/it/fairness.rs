@@ -35,6 +35,19 @@ fn two_tenants_of_equal_weight_get_equal_service_whatever_their_request_count() 
 }
 
 #[test]
+fn seats_are_shared_from_the_first_step_on() {
+    let mut harness = Harness::new(400, 8);
+    let first: Vec<_> = (0..20).map(|seed| harness.add(of_tenant(1, 1, seed, 20, 100))).collect();
+    let second: Vec<_> = (0..20).map(|seed| harness.add(of_tenant(2, 1, seed, 20, 100))).collect();
+    for _ in 0..3 {
+        harness.step();
+    }
+    let seated = |ids: &[SequenceId]| ids.iter().filter(|id| !harness.outcomes[id].tokens.is_empty()).count();
+    assert_eq!((seated(&first), seated(&second)), (4, 4));
+    harness.run(1000);
+}
+
+#[test]
 fn weights_divide_service() {
     let mut harness = Harness::new(400, 8);
     let heavy: Vec<_> = (0..150).map(|seed| harness.add(of_tenant(1, 3, seed, 20, 20))).collect();
@@ -86,6 +99,18 @@ fn interactive_takes_pages_from_batch() {
     assert_eq!(harness.finished, [quick]);
     harness.run(500);
     harness.assert_all_free();
+}
+
+#[test]
+fn batch_gives_its_pages_before_interactive() {
+    let mut harness = Harness::new(20, 4);
+    let background = harness.add(batch(request(1, 100, 200)));
+    harness.step();
+    let newer = harness.add(request(2, 100, 200));
+    harness.run(1000);
+    assert!(harness.usage(background).preemptions > 0);
+    assert_eq!(harness.usage(newer).preemptions, 0, "although it is the newest");
+    assert_eq!(harness.finished, [newer, background]);
 }
 
 #[test]
