@@ -21,15 +21,20 @@ async fn abort(api: Api, number: usize) {
     let long = "A story about rivers. ".repeat(1 + 20 * (number % 5));
     let body = json!({"max_tokens": 400, "temperature": 0, "stream": number.is_multiple_of(2)});
     let request = serde_json::to_vec(&chat_body(&long, body)).unwrap();
-    let send = api.send(reqwest::Method::POST, "/chat/completions", request);
     // Before dispatch and while waiting: the answer's head has not come. Later: after some tokens.
-    let patience = Duration::from_micros([0, 300, 2_000, 10_000, 40_000, 150_000][number % 6]);
-    let Ok(Ok(response)) = tokio::time::timeout(patience.max(Duration::from_micros(1)), send).await else {
-        return;
+    let patience = Duration::from_micros([1, 300, 2_000, 10_000, 40_000, 150_000][number % 6]);
+    let response = loop {
+        let send = api.send(reqwest::Method::POST, "/chat/completions", request.clone());
+        match tokio::time::timeout(patience, send).await {
+            // The permits of those who left a moment ago are not back yet.
+            Ok(Ok(response)) if response.status() == StatusCode::TOO_MANY_REQUESTS => {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+            Ok(Ok(response)) => break response,
+            Ok(Err(_)) | Err(_) => return,
+        }
     };
-    if response.status() != StatusCode::OK {
-        return;
-    }
+    assert_eq!(response.status(), StatusCode::OK);
     let mut stream = response.bytes_stream();
     for _ in 0..number % 7 {
         stream.next().await;

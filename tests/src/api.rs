@@ -8,6 +8,7 @@ use reqwest::{Method, Response, StatusCode};
 use serde_json::{Value, json};
 
 use crate::installation::{Installation, MODEL};
+use crate::wait::until;
 
 /// Longer than any answer here takes.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(240);
@@ -116,6 +117,13 @@ impl Api {
         let body = json!({"name": "test", "scopes": scopes, "expires_at": expires_at});
         let (status, key) = self.control(Method::POST, &format!("/tenants/{tenant}/keys"), Some(body)).await;
         assert_eq!(status, StatusCode::CREATED, "{key}");
+        // The gateway learns of it with the next config, milliseconds later.
+        let caller = self.with_key(key["token"].as_str());
+        until("the key is known to the gateway", || async {
+            let response = caller.send(Method::GET, "/models", Vec::new()).await.unwrap();
+            (response.status() != StatusCode::UNAUTHORIZED).then_some(())
+        })
+        .await;
         key
     }
 }
