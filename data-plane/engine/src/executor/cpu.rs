@@ -208,10 +208,9 @@ impl<O: Ops> Executor for ModelExecutor<O> {
     }
 
     fn collect(&mut self, ticket: Ticket) -> Result<StepOutput, ExecutorError> {
-        match self.finished.pop_front_if(|(oldest, _)| *oldest == ticket) {
-            Some((_, output)) => Ok(output),
-            None => Err(ExecutorError::UnknownTicket(ticket)),
-        }
+        let is_next = self.finished.front().is_some_and(|(oldest, _)| *oldest == ticket);
+        let finished = if is_next { self.finished.pop_front() } else { None };
+        finished.map(|(_, output)| output).ok_or(ExecutorError::UnknownTicket(ticket))
     }
 }
 

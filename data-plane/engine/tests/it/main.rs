@@ -5,6 +5,7 @@
     clippy::allow_attributes,
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
+    clippy::print_stdout,
     unreachable_pub
 )]
 
