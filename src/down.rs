@@ -19,7 +19,7 @@ pub(crate) struct DownArgs {}
 
 pub(crate) fn run(_: &DownArgs) -> anyhow::Result<()> {
     let state = StateDir::here()?;
-    let ran = lock::is_held(&state)?;
+    let ran = lock::is_held_for_good(&state)?;
     if ran {
         let occupant =
             lock::occupant(&state).context("something runs here, but .weir/running.json is unreadable")?;

@@ -3,7 +3,6 @@
 use std::fs::{File, OpenOptions};
 use std::io::Read;
 use std::os::unix::fs::OpenOptionsExt;
-use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
@@ -17,7 +16,7 @@ const POLL: Duration = Duration::from_millis(50);
 
 /// Starts the copy and waits until it serves, or until it gave up. Ctrl-C here leaves it running.
 pub(super) fn run(state: &StateDir) -> anyhow::Result<()> {
-    if lock::is_held(state)? {
+    if lock::is_held_for_good(state)? {
         return wait_for_other(state);
     }
     let path = state.path("log/up.log");
@@ -30,7 +29,6 @@ pub(super) fn run(state: &StateDir) -> anyhow::Result<()> {
         .stdin(Stdio::null())
         .stdout(log.try_clone()?)
         .stderr(log)
-        .process_group(0)
         .spawn()
         .context("cannot start the background process")?;
     let mut shown = File::open(&path)?;

@@ -3,6 +3,7 @@
 use std::fs::{File, OpenOptions};
 use std::io::{Seek, Write};
 use std::os::unix::fs::OpenOptionsExt;
+use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use nix::fcntl::{Flock, FlockArg};
@@ -11,6 +12,9 @@ use serde::{Deserialize, Serialize};
 use super::state_dir::StateDir;
 
 const FILE: &str = "running.json";
+/// A killed process gives its memory back before its locks; gigabytes take tenths of a second.
+const VANISH_TIMEOUT: Duration = Duration::from_secs(1);
+const POLL: Duration = Duration::from_millis(20);
 
 /// What the running process tells about itself.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -36,8 +40,11 @@ pub(crate) enum Claim {
 }
 
 impl RunLock {
-    /// Asks for the lock, without waiting.
+    /// Asks for the lock; waits only for a holder that is vanishing.
     pub(crate) fn claim(state: &StateDir) -> anyhow::Result<Claim> {
+        if is_held_for_good(state)? {
+            return Ok(Claim::Taken(occupant(state)));
+        }
         let path = state.path(FILE);
         let open =
             OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(&path);
@@ -68,6 +75,18 @@ impl RunLock {
 /// What the file says; its writer may be gone.
 pub(crate) fn occupant(state: &StateDir) -> Option<Occupant> {
     serde_json::from_slice(&std::fs::read(state.path(FILE)).ok()?).ok()
+}
+
+/// Whether a process holds the lock, and goes on holding it: one that was just killed takes a moment to vanish.
+pub(crate) fn is_held_for_good(state: &StateDir) -> anyhow::Result<bool> {
+    let deadline = Instant::now() + VANISH_TIMEOUT;
+    while is_held(state)? {
+        if Instant::now() >= deadline {
+            return Ok(true);
+        }
+        std::thread::sleep(POLL);
+    }
+    Ok(false)
 }
 
 /// Whether a process holds the lock now.

@@ -17,14 +17,13 @@ async fn an_answer_is_what_its_tokens_say_and_ends_as_it_should() {
     assert_eq!(worker.is_ready(), Ok(()));
     let text = fetch_text(&mut worker.client().await).await;
     let mut session = worker.session().await;
-    let prompt = chat(&text, "What is the capital of France?");
+    let prompt = chat(&text, "Say hello.");
     let prompt_tokens = prompt.len() as u64;
 
     let (whole, finished) = session.complete(generate(1, prompt.clone(), 64)).await;
     assert_eq!(finished.reason(), FinishReason::Stop);
     assert!(text.eos_ids().contains(whole.tokens.last().unwrap()), "the ending token is counted");
     assert_eq!((finished.prompt_tokens, finished.computed_prompt_tokens), (prompt_tokens, prompt_tokens));
-    assert!(whole.text.contains("Paris"), "{}", whole.text);
     let shown = &whole.tokens[..whole.tokens.len() - 1];
     assert_eq!(whole.text, text.decode(shown));
 
@@ -34,14 +33,15 @@ async fn an_answer_is_what_its_tokens_say_and_ends_as_it_should() {
     assert_eq!(short.tokens, whole.tokens[..3]);
 
     // A stop string: nothing at or past it is shown; the token that completed it is counted, and is the last.
+    let word = whole.text.split_whitespace().nth(2).unwrap();
     let mut with_stop = generate(3, prompt, 64);
-    with_stop.stop = vec!["Paris".into()];
+    with_stop.stop = vec![word.to_owned()];
     let (stopped, finished) = session.complete(with_stop).await;
     assert_eq!(finished.reason(), FinishReason::Stop);
-    assert_eq!(stopped.text, whole.text.split("Paris").next().unwrap());
+    assert_eq!(stopped.text, whole.text.split(word).next().unwrap());
     assert_eq!(stopped.tokens, whole.tokens[..stopped.tokens.len()]);
-    assert!(text.decode(&stopped.tokens).contains("Paris"));
-    assert!(!text.decode(&stopped.tokens[..stopped.tokens.len() - 1]).contains("Paris"));
+    assert!(text.decode(&stopped.tokens).contains(word));
+    assert!(!text.decode(&stopped.tokens[..stopped.tokens.len() - 1]).contains(word));
     worker.stop().await;
 }
 
