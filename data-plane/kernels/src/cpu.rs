@@ -5,7 +5,6 @@
 //! input on the way in and adds to the residual on the way out; `attention` normalises heads, turns, stores and attends.
 
 mod activations;
-mod aligned;
 mod amx;
 mod attention;
 mod elementwise;

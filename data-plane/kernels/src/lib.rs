@@ -15,6 +15,7 @@
 //! runs along one lane in one fixed order (block after block, position after position), vectors only go *across* outputs.
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::panic, clippy::allow_attributes))]
 
+mod aligned;
 pub mod attention;
 pub mod cpu;
 pub mod gguf;

@@ -27,22 +27,29 @@ pub(super) fn exp<S: Simd>(s: S, x: S::F) -> S::F {
 }
 
 /// `silu(gate) · up`.
-#[inline(always)]
-pub(super) fn silu_mul<S: Simd>(s: S, gate: S::F, up: S::F) -> S::F {
-    let denominator = s.add(s.splat(1.0), exp(s, s.sub(s.splat(0.0), gate)));
-    s.mul(s.div(gate, denominator), up)
+struct SiluMul;
+
+impl<S: Simd> TwoToOne<S> for SiluMul {
+    #[inline(always)]
+    fn apply(&self, s: S, gate: S::F, up: S::F) -> S::F {
+        let denominator = s.add(s.splat(1.0), exp(s, s.sub(s.splat(0.0), gate)));
+        s.mul(s.div(gate, denominator), up)
+    }
 }
 
-/// `gelu_tanh(gate) · up`, with tanh(u) = 1 − 2 / (e^2u + 1).
-#[inline(always)]
-pub(super) fn gelu_tanh_mul<S: Simd>(s: S, gate: S::F, up: S::F) -> S::F {
-    const TWICE_SQRT_2_OVER_PI: f32 = 1.595_769;
-    let cube = s.mul(s.mul(gate, gate), gate);
-    let twice_inner = s.mul(s.splat(TWICE_SQRT_2_OVER_PI), s.fma(s.splat(0.044_715), cube, gate));
-    let denominator = s.add(exp(s, twice_inner), s.splat(1.0));
-    // 0.5·(1 + tanh u) = 1 − 1/(e^2u + 1)
-    let half_one_plus_tanh = s.sub(s.splat(1.0), s.div(s.splat(1.0), denominator));
-    s.mul(s.mul(gate, half_one_plus_tanh), up)
+/// `gelu_tanh(gate) · up`, with tanh(u) = 1 − 2 / (e^2u + 1), so 0.5·(1 + tanh u) = 1 − 1 / (e^2u + 1).
+struct GeluTanhMul;
+
+impl<S: Simd> TwoToOne<S> for GeluTanhMul {
+    #[inline(always)]
+    fn apply(&self, s: S, gate: S::F, up: S::F) -> S::F {
+        const TWICE_SQRT_2_OVER_PI: f32 = 1.595_769;
+        let cube = s.mul(s.mul(gate, gate), gate);
+        let twice_inner = s.mul(s.splat(TWICE_SQRT_2_OVER_PI), s.fma(s.splat(0.044_715), cube, gate));
+        let denominator = s.add(exp(s, twice_inner), s.splat(1.0));
+        let half_one_plus_tanh = s.sub(s.splat(1.0), s.div(s.splat(1.0), denominator));
+        s.mul(s.mul(gate, half_one_plus_tanh), up)
+    }
 }
 
 /// The element-wise operations of two inputs.
@@ -56,8 +63,8 @@ pub(super) enum Gate {
 #[inline(always)]
 pub(super) fn gate_row<S: Simd>(s: S, gate: Gate, a: &[f32], b: &[f32], out: &mut [f32]) {
     match gate {
-        Gate::Silu => map_two(s, a, b, out, silu_mul::<S>),
-        Gate::GeluTanh => map_two(s, a, b, out, gelu_tanh_mul::<S>),
+        Gate::Silu => map_two(s, a, b, out, SiluMul),
+        Gate::GeluTanh => map_two(s, a, b, out, GeluTanhMul),
     }
 }
 
@@ -101,16 +108,9 @@ fn inverse_rms<S: Simd>(s: S, x: &[f32], epsilon: f32) -> f32 {
     1.0 / (mean + epsilon).sqrt()
 }
 
-/// A function of two vectors, inlined where a closure might not be.
+/// A function of two vectors; a closure or function pointer would not be inlined into code with an instruction set enabled.
 trait TwoToOne<S: Simd> {
     fn apply(&self, s: S, a: S::F, b: S::F) -> S::F;
-}
-
-impl<S: Simd, T: Fn(S, S::F, S::F) -> S::F> TwoToOne<S> for T {
-    #[inline(always)]
-    fn apply(&self, s: S, a: S::F, b: S::F) -> S::F {
-        self(s, a, b)
-    }
 }
 
 /// `a · inverse · b`.

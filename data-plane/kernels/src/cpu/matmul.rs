@@ -207,7 +207,7 @@ impl Kernel for Strips<'_> {
 
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
-        let mut tiles = TileState::new(self.isa, self.activations.quantized().rows);
+        let tiles = TileState::new(self.isa, self.activations.quantized().rows);
         loop {
             let first = self.next.fetch_add(self.piece_strips, Ordering::Relaxed);
             if first >= self.total_strips {
@@ -217,7 +217,7 @@ impl Kernel for Strips<'_> {
             for weight in self.weights.0 {
                 let own = weight.first_strip..weight.first_strip + weight.matrix.num_strips();
                 for strip in first.max(own.start)..end.min(own.end) {
-                    self.strip(s, &mut tiles, weight, strip - own.start);
+                    self.strip(s, &tiles, weight, strip - own.start);
                 }
             }
         }
@@ -226,7 +226,7 @@ impl Kernel for Strips<'_> {
 
 impl Strips<'_> {
     #[inline(always)]
-    fn strip<S: Simd>(&self, s: S, tiles: &mut TileState, weight: &Weight<'_>, strip: usize) {
+    fn strip<S: Simd>(&self, s: S, tiles: &TileState, weight: &Weight<'_>, strip: usize) {
         let matrix = weight.matrix;
         let (layout, x) = (matrix.layout(), self.activations.quantized());
         // SAFETY: `matmul` checked that the output holds every row, and the shared counter gave this strip to this thread only.
@@ -247,8 +247,6 @@ impl Strips<'_> {
 struct TileState {
     #[cfg(target_arch = "x86_64")]
     tiles: Option<super::amx::Tiles>,
-    #[cfg(target_arch = "x86_64")]
-    scratch: tiles::TileScratch,
 }
 
 #[cfg(target_arch = "x86_64")]
@@ -256,14 +254,13 @@ impl TileState {
     fn new(isa: Isa, rows: usize) -> Self {
         let wanted = isa == Isa::AmxInt8 && rows >= MIN_TILE_ROWS && super::amx::permitted();
         // SAFETY: tiles are permitted, checked just before; sixteen rows are a valid configuration.
-        let tiles = wanted.then(|| unsafe { super::amx::Tiles::configure(16) });
-        Self { tiles, scratch: tiles::TileScratch::default() }
+        Self { tiles: wanted.then(|| unsafe { super::amx::Tiles::configure(16) }) }
     }
 
     /// Multiplies as many leading rows as tiles are good for and returns how many.
     #[inline(always)]
     fn strip<S: Simd, T: form::Form>(
-        &mut self,
+        &self,
         s: S,
         bytes: &[u8],
         layout: super::packed::StripLayout,
@@ -276,7 +273,7 @@ impl TileState {
         let Some(tiles) = &self.tiles else { return 0 };
         let rest = x.rows % super::activations::GROUP;
         let rows = if rest < MIN_TILE_ROWS { x.rows - rest } else { x.rows };
-        tiles::strip::<S, T>(s, tiles, &mut self.scratch, bytes, layout, x, (0, rows), out);
+        tiles::strip::<S, T>(s, tiles, bytes, layout, x, (0, rows), out);
         rows
     }
 }
@@ -289,7 +286,7 @@ impl TileState {
 
     #[inline(always)]
     fn strip<S: Simd, T: form::Form>(
-        &mut self,
+        &self,
         _s: S,
         _bytes: &[u8],
         _layout: super::packed::StripLayout,

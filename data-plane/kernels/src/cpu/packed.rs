@@ -11,8 +11,8 @@
 //!
 //! Floating-point types hold `[input][16 outputs]` as they are.
 
-use super::aligned::AlignedBytes;
 use super::simd::LANES;
+use crate::aligned::AlignedBytes;
 use crate::quant::blocks::{CodeBits, IntegerForm, IntegerRow};
 use crate::quant::half::{f16_to_f32, f32_to_f16};
 use crate::quant::{GgmlType, dequantize};

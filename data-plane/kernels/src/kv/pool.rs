@@ -1,13 +1,10 @@
 //! The allocation behind the pages.
 
-use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::ptr::NonNull;
 
 use super::{KvType, PageLayout};
+use crate::aligned::AlignedBytes;
 use crate::quant::half::{f16_to_f32, f32_to_f16};
-
-/// Alignment of the pool and of every page: a cache line, and the widest vector.
-const PAGE_ALIGNMENT: usize = 64;
 
 /// The pages of a pool as pointers.
 #[derive(Debug, Clone, Copy)]
@@ -65,14 +62,8 @@ pub struct PagePool {
     layout: PageLayout,
     page_bytes: usize,
     num_pages: usize,
-    base: NonNull<u8>,
-    allocation: Layout,
+    bytes: AlignedBytes,
 }
-
-// SAFETY: the pool owns its allocation exclusively and hands it out only through `&self`/`&mut self` borrows.
-unsafe impl Send for PagePool {}
-// SAFETY: shared access only reads.
-unsafe impl Sync for PagePool {}
 
 impl PagePool {
     /// Allocates `num_pages` pages (at least one).
@@ -83,10 +74,8 @@ impl PagePool {
             .ok_or(KvError::Layout { layout })?;
         let memory = KvError::Memory { num_pages, page_bytes };
         let bytes = page_bytes.checked_mul(num_pages).filter(|bytes| *bytes > 0).ok_or(memory)?;
-        let allocation = Layout::from_size_align(bytes, PAGE_ALIGNMENT).map_err(|_| memory)?;
-        // SAFETY: the layout has a size above zero. A `Vec` would not give the alignment.
-        let base = NonNull::new(unsafe { alloc_zeroed(allocation) }).ok_or(memory)?;
-        Ok(Self { layout, page_bytes, num_pages, base, allocation })
+        let bytes = AlignedBytes::try_zeroed(bytes).ok_or(memory)?;
+        Ok(Self { layout, page_bytes, num_pages, bytes })
     }
 
     /// What a page holds.
@@ -107,24 +96,19 @@ impl PagePool {
     /// The bytes of a page (for swapping out). Panics if there is no such page.
     pub fn page(&self, page: u32) -> &[u8] {
         let offset = self.page_offset(page);
-        // SAFETY: the offset is of a whole page inside the allocation, which is initialised (zeroed) and borrowed.
-        unsafe { std::slice::from_raw_parts(self.base.as_ptr().add(offset), self.page_bytes) }
+        &self.bytes[offset..offset + self.page_bytes]
     }
 
     /// The bytes of a page, writable (for swapping in). Panics if there is no such page.
     pub fn page_mut(&mut self, page: u32) -> &mut [u8] {
         let offset = self.page_offset(page);
-        // SAFETY: as in `page`, and `&mut self` makes the borrow exclusive.
-        unsafe { std::slice::from_raw_parts_mut(self.base.as_ptr().add(offset), self.page_bytes) }
+        &mut self.bytes[offset..offset + self.page_bytes]
     }
 
     /// Copies a page over another (copy-on-write). Panics if there is no such page.
     pub fn copy_page(&mut self, from: u32, to: u32) {
         let (from, to) = (self.page_offset(from), self.page_offset(to));
-        // SAFETY: both are whole pages inside the allocation, borrowed exclusively; `copy` allows from == to.
-        unsafe {
-            self.base.as_ptr().add(from).copy_to(self.base.as_ptr().add(to), self.page_bytes);
-        }
+        self.bytes.copy_within(from..from + self.page_bytes, to);
     }
 
     fn page_offset(&self, page: u32) -> usize {
@@ -135,12 +119,8 @@ impl PagePool {
 
     /// The pages as pointers, for kernels that share them among threads. Valid while the pool lives and is not otherwise used.
     pub(crate) fn raw(&mut self) -> RawPages {
-        RawPages {
-            layout: self.layout,
-            page_bytes: self.page_bytes,
-            num_pages: self.num_pages,
-            base: self.base,
-        }
+        let base = NonNull::new(self.bytes.as_mut_ptr()).expect("a slice's pointer is never null");
+        RawPages { layout: self.layout, page_bytes: self.page_bytes, num_pages: self.num_pages, base }
     }
 
     /// The key of a head at a slot of a page, as single precision.
@@ -195,13 +175,6 @@ fn put(bytes: &mut [u8], at: usize, kv_type: KvType, value: f32) {
     match kv_type {
         KvType::F16 => bytes[at..at + 2].copy_from_slice(&f32_to_f16(value).to_le_bytes()),
         KvType::F32 => bytes[at..at + 4].copy_from_slice(&value.to_le_bytes()),
-    }
-}
-
-impl Drop for PagePool {
-    fn drop(&mut self) {
-        // SAFETY: allocated in `new` with this layout and not freed before.
-        unsafe { dealloc(self.base.as_ptr(), self.allocation) }
     }
 }
 

@@ -66,10 +66,8 @@ fn all_rows<S: Simd, E: Element>(s: S, strip: &[u8], x: &[f32], columns: usize, 
         let left = x.len() / columns - row;
         // SAFETY: the strip holds `columns` vectors and `x` the rows, asserted above.
         row += unsafe {
-            if S::MATMUL_ROWS >= 8 && left >= 8 {
-                rows::<S, E, 8>(s, strip, x, columns, row, out)
-            } else if left >= 2 {
-                rows::<S, E, 2>(s, strip, x, columns, row, out)
+            if S::MATMUL_ROWS >= 4 && left >= 4 {
+                rows::<S, E, 4>(s, strip, x, columns, row, out)
             } else {
                 rows::<S, E, 1>(s, strip, x, columns, row, out)
             }

@@ -36,12 +36,8 @@ pub(super) fn strip<S: Simd, T: Form>(
         row += unsafe {
             if S::MATMUL_ROWS >= 16 && left >= 16 {
                 rows::<S, T, 16>(s, strip, layout, group, at, row, out)
-            } else if S::MATMUL_ROWS >= 8 && left >= 8 {
-                rows::<S, T, 8>(s, strip, layout, group, at, row, out)
-            } else if left >= 4 {
+            } else if S::MATMUL_ROWS >= 4 && left >= 4 {
                 rows::<S, T, 4>(s, strip, layout, group, at, row, out)
-            } else if left >= 2 {
-                rows::<S, T, 2>(s, strip, layout, group, at, row, out)
             } else {
                 rows::<S, T, 1>(s, strip, layout, group, at, row, out)
             }

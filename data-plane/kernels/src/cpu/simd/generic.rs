@@ -36,7 +36,7 @@ impl Simd for Generic {
     type I = [i32; LANES];
     type C = [u8; 64];
 
-    const MATMUL_ROWS: usize = 4;
+    const MATMUL_ROWS: usize = 1;
     const QUERIES: usize = 1;
     const GOES_WITH_TILES: bool = false;
     const BYTES_ARE_BIASED: bool = false;

@@ -1,5 +1,5 @@
-//! Zeroed bytes on cache-line boundaries, in huge pages where the system has them: weights are streamed from end to end at
-//! every step, and with 4 KiB pages address translation alone would cost a good part of the bandwidth.
+//! Zeroed bytes on cache-line boundaries, in huge pages where the system has them: weights and KV pages are streamed at every
+//! step, and with 4 KiB pages address translation alone would cost a good part of the bandwidth.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::ptr::NonNull;
@@ -11,7 +11,7 @@ const HUGE_PAGE_BYTES: usize = 2 << 20;
 
 /// An owned buffer; dereferences to its bytes.
 #[derive(Debug)]
-pub(super) struct AlignedBytes {
+pub(crate) struct AlignedBytes {
     base: NonNull<u8>,
     layout: Layout,
 }
@@ -23,15 +23,19 @@ unsafe impl Sync for AlignedBytes {}
 
 impl AlignedBytes {
     /// `len` zero bytes. Aborts where `Vec` would if there is no memory.
-    pub(super) fn zeroed(len: usize) -> Self {
+    pub(crate) fn zeroed(len: usize) -> Self {
+        Self::try_zeroed(len).unwrap_or_else(|| handle_alloc_error(Layout::new::<u8>()))
+    }
+
+    /// `len` zero bytes, which the system gives as they are first touched; `None` if it refuses.
+    pub(crate) fn try_zeroed(len: usize) -> Option<Self> {
         let alignment = if len >= HUGE_PAGE_BYTES { HUGE_PAGE_BYTES } else { LINE_BYTES };
-        let layout =
-            Layout::from_size_align(len.max(1), alignment).expect("a length that an allocation can have");
+        let layout = Layout::from_size_align(len.max(1), alignment).ok()?;
         // SAFETY: the layout's size is at least 1.
-        let Some(base) = NonNull::new(unsafe { alloc_zeroed(layout) }) else { handle_alloc_error(layout) };
+        let base = NonNull::new(unsafe { alloc_zeroed(layout) })?;
         let buffer = Self { base, layout };
         buffer.advise_huge_pages();
-        buffer
+        Some(buffer)
     }
 
     #[cfg(target_os = "linux")]
