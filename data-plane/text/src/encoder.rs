@@ -87,6 +87,13 @@ impl Encoder {
         matches!(self.algorithm, Algorithm::SentencePiece { space_prefix: true, .. })
     }
 
+    /// A lower bound of how many tokens `text` becomes, without making them.
+    pub(crate) fn least_tokens(&self, text: &str) -> usize {
+        // A byte that the vocabulary lacks may become no token at all.
+        let counted = text.bytes().filter(|&byte| self.vocabulary.byte_token(byte).is_some()).count();
+        counted / self.vocabulary.longest_bytes()
+    }
+
     /// Appends the tokens of `text`.
     pub(crate) fn encode(&self, text: &str, word: &mut Word, out: &mut Vec<u32>) {
         let Some(user_defined) = &self.user_defined else {

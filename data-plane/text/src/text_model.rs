@@ -106,6 +106,12 @@ impl TextModel {
         Ok(ids)
     }
 
+    /// A lower bound of how many tokens `text` becomes, by counting its bytes: with it a caller refuses at once what
+    /// could never fit a context, however slow it were to encode. Control tokens count as the text of their names.
+    pub fn least_tokens(&self, text: &str) -> usize {
+        self.encoder.least_tokens(text)
+    }
+
     /// The conversation as the model's template writes it. `strftime_now` is unknown to the template.
     pub fn render_chat(
         &self,

@@ -67,6 +67,7 @@ pub(crate) struct Vocabulary {
     hasher: FixedState,
     /// The token of each single byte, for byte-level merging and for byte fallback.
     byte_tokens: [Option<u32>; 256],
+    longest_bytes: usize,
 }
 
 impl Vocabulary {
@@ -83,6 +84,7 @@ impl Vocabulary {
             normal: HashTable::with_capacity(data.tokens.len()),
             hasher,
             byte_tokens: [None; 256],
+            longest_bytes: char::MAX.len_utf8(),
         };
         for (id, (spelling, &kind)) in (0u32..).zip(data.tokens.iter().zip(&data.token_types)) {
             this.push(id, spelling, TokenKind::from_gguf(kind)?, model)?;
@@ -126,6 +128,7 @@ impl Vocabulary {
         let end =
             u32::try_from(self.arena.len()).map_err(|_| TextError::BadVocabulary("over 4 GiB".to_owned()))?;
         self.ends.push(end);
+        self.longest_bytes = self.longest_bytes.max(self.arena.len() - start);
         self.kinds.push(kind);
         self.index(id, start, kind, model);
         Ok(())
@@ -149,6 +152,11 @@ impl Vocabulary {
 
     pub(crate) fn len(&self) -> usize {
         self.kinds.len()
+    }
+
+    /// Bytes of the longest token, and at least of the longest character.
+    pub(crate) fn longest_bytes(&self) -> usize {
+        self.longest_bytes
     }
 
     pub(crate) fn ids(&self) -> impl Iterator<Item = u32> + use<> {

@@ -14,12 +14,12 @@ use super::python_text::python_str;
 
 /// Sixteen times the largest request body that a gateway takes, which leaves a usual template room to copy every
 /// message several times.
-pub(super) const MAX_WORK_BYTES: usize = 256 << 20;
+pub(super) const MAX_WORK_BYTES: usize = 64 << 20;
 
 /// What a value costs beside its text, in memory and in the time to visit it.
 const VALUE_BYTES: usize = 32;
 
-/// Filters that `instrument` inserts. No template can name them.
+/// Filters that `instrument` inserts. A template that names one itself only pays for it.
 pub(super) const PAY: &str = "weir.pay";
 pub(super) const CONCAT: &str = "weir.concat";
 pub(super) const PAY_ADD: &str = "weir.pay_add";

@@ -21,7 +21,7 @@ use super::guard::GuardedMessage;
 use super::{TemplateError, clock, json, python_methods, python_text, sequences};
 use crate::error::TextError;
 
-/// Real templates take one or two hundred instructions a message; this is about a second.
+/// Real templates take one or two hundred instructions a message; these take about a second.
 pub(super) const MAX_INSTRUCTIONS: u64 = 4_000_000;
 /// Nested loops, macros and blocks; keeps the stack small.
 const MAX_RECURSION: usize = 100;
@@ -115,6 +115,7 @@ impl fmt::Debug for ChatTemplate {
     }
 }
 
+/// Folds constants, which is not metered: minijinja bounds one at 100 MB.
 fn compile(source: &str) -> Result<Program<'_>, TextError> {
     let config = TemplateConfig {
         syntax_config: SyntaxConfig,

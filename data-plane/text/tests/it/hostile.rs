@@ -67,7 +67,7 @@ fn what_would_fill_memory_is_too_large() {
 fn what_real_templates_do_with_long_messages_fits() {
     let template = "{% set rest = [{'role': 'system', 'content': 'x'}] + messages %}{% for m in rest[1:] %}{% if 'zzz' not in m.content %}\
         {% set content = m.content.strip() | replace('y', 'z') %}{{ '<|im_start|>' + m.role + '\n' + content + '<|im_end|>' }}{% endif %}{% endfor %}";
-    let content = "word ".repeat(1 << 20);
+    let content = "word ".repeat(800_000);
     assert_eq!(
         render(template, &content).unwrap().trim_start().len(),
         content.trim().len() + "<|im_start|>user\n<|im_end|>".len()

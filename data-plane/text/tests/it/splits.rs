@@ -41,6 +41,15 @@ proptest! {
     }
 
     #[test]
+    fn the_lower_bound_is_one(text in any_text(), repeat in 1usize..40) {
+        let text = text.repeat(repeat);
+        for model in [&*SMOLLM2, &GEMMA3.0] {
+            prop_assert!(model.least_tokens(&text) <= model.encode(&text).unwrap().len());
+        }
+        prop_assert!(GEMMA3.0.least_tokens(&text) >= text.len() / 64, "the longest token has 48 bytes");
+    }
+
+    #[test]
     fn any_tokens_streamed_equal_any_tokens_whole(ids in prop::collection::vec(0u32..49_152, 0..40)) {
         prop_assert_eq!(streamed(&SMOLLM2, &ids).concat(), SMOLLM2.decode(&ids));
     }
