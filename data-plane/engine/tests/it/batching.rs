@@ -124,6 +124,18 @@ fn stop_tokens_and_verdicts_end_a_sequence_at_once_and_are_counted() {
 }
 
 #[test]
+fn a_newcomer_leaves_those_who_run_a_page_to_grow_into() {
+    let mut harness = Harness::new(20, 4);
+    let growing = harness.add(request(1, 16, 100));
+    harness.step();
+    // Would fit into the 18 pages that are left, and be preempted a few steps later.
+    let newcomer = harness.add(request(2, 280, 5));
+    harness.run(200);
+    assert_eq!(harness.finished, [growing, newcomer]);
+    assert_eq!(harness.engine.counters().preemptions, 0);
+}
+
+#[test]
 fn running_out_of_pages_preempts_and_fails_nobody() {
     // Four sequences of 12 blocks each at full length, on 20 pages.
     let mut harness = Harness::new(20, 4);
