@@ -113,6 +113,7 @@ impl Admission {
     }
 
     /// Sequences in flight over all tenants.
+    #[cfg(test)]
     pub(crate) fn in_flight(&self) -> u64 {
         self.inner.lock().tenants.values().map(Account::in_flight).sum()
     }

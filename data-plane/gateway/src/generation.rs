@@ -176,7 +176,12 @@ impl Generation {
             WireReason::Stop => Outcome::End(FinishReason::Stop, answer::FinishReason::Stop),
             WireReason::Length => Outcome::End(FinishReason::Length, answer::FinishReason::Length),
             // Not by this gateway's wish: the worker is going down.
-            WireReason::Cancelled => Outcome::Fault(FinishReason::ReplicaLost, GatewayError::ReplicaLost),
+            WireReason::Cancelled => {
+                if finished.generated_tokens == 0 && self.try_another() {
+                    return None;
+                }
+                Outcome::Fault(FinishReason::ReplicaLost, GatewayError::ReplicaLost)
+            }
             WireReason::Error | WireReason::Unspecified => {
                 Outcome::Fault(FinishReason::Error, GatewayError::EngineFailed)
             }

@@ -25,6 +25,10 @@ mod rejections;
 mod resolve;
 mod routing;
 mod start;
+#[cfg(test)]
+mod testing;
+#[cfg(test)]
+mod testing_text;
 mod tokenise;
 
 pub use config::{Config, ConfigError, RawConfig};

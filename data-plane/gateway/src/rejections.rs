@@ -85,7 +85,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let (log, _) = RecordLog::open(directory.path(), LogOptions::new("gtw_test")).unwrap();
         let rejections = Rejections::new(GatewayId::from_u128(1), log.clone());
-        let at = |seconds| DateTime::from_timestamp(1_800_000_000 + seconds, 0).unwrap();
+        let at = |seconds: i64| DateTime::from_timestamp(1_800_000_000 + seconds, 0).unwrap();
         let (one, two) = (TenantId::from_u128(1), TenantId::from_u128(2));
         (0..5).for_each(|second| rejections.count(at(second), one, "m", RejectionReason::RateLimit));
         rejections.count(at(1), one, "m", RejectionReason::Budget);
@@ -97,6 +97,7 @@ mod tests {
         assert_eq!(log.stats().last_sequence, 3);
         rejections.flush(at(62), true);
         assert_eq!(log.stats().last_sequence, 4);
+        log.sync().unwrap();
         let records = log.cursor().read(10, 1 << 20).unwrap();
         let counts: Vec<u64> = records
             .iter()

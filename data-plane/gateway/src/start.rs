@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use prometheus_client::registry::Registry as MetricsRegistry;
 use tokio::sync::watch;
-use tokio::task::JoinHandle;
+use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use weir_metering::{
@@ -98,7 +98,8 @@ pub struct Running {
     /// Who it is, stable over restarts.
     pub gateway_id: GatewayId,
     edge: Arc<Edge>,
-    supervisor: JoinHandle<()>,
+    /// One task, which owns all others.
+    lifetime: JoinSet<()>,
 }
 
 /// The gateway ended otherwise than by being asked to.
@@ -119,8 +120,8 @@ impl Running {
     }
 
     /// Waits for the end: after cancellation, when everything is drained and written.
-    pub async fn stopped(self) -> Result<(), Aborted> {
-        self.supervisor.await.map_err(Aborted)
+    pub async fn stopped(mut self) -> Result<(), Aborted> {
+        self.lifetime.join_next().await.unwrap_or(Ok(())).map_err(Aborted)
     }
 }
 
@@ -198,8 +199,9 @@ pub async fn start(
         relay,
         relay_cancel,
     };
-    let supervisor = tokio::task::spawn(stopper.run(cancel));
-    Ok(Running { http_addr, gateway_id, edge, supervisor })
+    let mut lifetime = JoinSet::new();
+    lifetime.spawn(stopper.run(cancel));
+    Ok(Running { http_addr, gateway_id, edge, lifetime })
 }
 
 async fn open_log(

@@ -151,6 +151,7 @@ impl Account {
         (self.requests.as_ref().map(state), self.tokens.as_ref().map(state))
     }
 
+    #[cfg(test)]
     pub(crate) fn in_flight(&self) -> u64 {
         self.in_flight
     }

@@ -39,7 +39,13 @@ pub(super) async fn create(
     let (parts, incoming) = request.into_parts();
     let config = edge.config.load();
     let authorization = parts.headers.get(header::AUTHORIZATION).map(HeaderValue::as_bytes);
-    let principal = authenticate(&config, authorization, edge.clock.now())?;
+    let principal = match authenticate(&config, authorization, edge.clock.now()) {
+        Ok(principal) => principal,
+        Err(error) => {
+            body::discard(incoming, &edge.tasks);
+            return Err(error.into());
+        }
+    };
     let body = body::read(&parts.headers, incoming, edge.max_body_bytes, &edge.tasks).await?;
     let (at, instant) = (edge.clock.now(), Instant::now());
     if edge.is_stopping() {

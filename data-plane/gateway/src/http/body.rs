@@ -14,7 +14,7 @@ use crate::error::GatewayError;
 /// 4 MiB in this time is a very slow line; slower than that holds a connection for nothing.
 const READ_TIMEOUT: Duration = Duration::from_secs(60);
 /// What is read of a refused body, without keeping it, before the connection is cut.
-const MAX_DISCARDED_BYTES: usize = 256 << 20;
+const MAX_DISCARDED_BYTES: usize = 64 << 20;
 const DISCARD_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The body, if it has at most `limit_bytes`.
@@ -27,7 +27,7 @@ pub(super) async fn read(
     let announced =
         headers.get(header::CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse::<u64>().ok());
     if announced.is_some_and(|length| length > limit_bytes as u64) {
-        tasks.spawn(discard(body));
+        discard(body, tasks);
         return Err(GatewayError::BodyTooLarge { limit_bytes });
     }
     let collected = tokio::time::timeout(READ_TIMEOUT, collect(&mut body, limit_bytes)).await;
@@ -35,7 +35,7 @@ pub(super) async fn read(
         Ok(Ok(bytes)) => Ok(bytes),
         Ok(Err(error)) => {
             if matches!(error, GatewayError::BodyTooLarge { .. }) {
-                tasks.spawn(discard(body));
+                discard(body, tasks);
             }
             Err(error)
         }
@@ -55,16 +55,20 @@ async fn collect(body: &mut Body, limit_bytes: usize) -> Result<Bytes, GatewayEr
     Ok(bytes.freeze())
 }
 
-async fn discard(mut body: Body) {
-    let read = async {
-        let mut discarded = 0;
-        while let Some(Ok(frame)) = body.frame().await {
-            discarded += frame.data_ref().map_or(0, Bytes::len);
-            if discarded > MAX_DISCARDED_BYTES {
-                return;
+/// Reads on without keeping anything: a client that sends all of its body before it reads the answer would otherwise
+/// find its connection reset instead of the answer.
+pub(super) fn discard(mut body: Body, tasks: &TaskTracker) {
+    tasks.spawn(async move {
+        let read = async {
+            let mut discarded = 0;
+            while let Some(Ok(frame)) = body.frame().await {
+                discarded += frame.data_ref().map_or(0, Bytes::len);
+                if discarded > MAX_DISCARDED_BYTES {
+                    return;
+                }
             }
-        }
-    };
-    // Either way the connection closes after it.
-    drop(tokio::time::timeout(DISCARD_TIMEOUT, read).await);
+        };
+        // Dropping what is left of the body closes the connection.
+        drop(tokio::time::timeout(DISCARD_TIMEOUT, read).await);
+    });
 }

@@ -265,3 +265,6 @@ fn whole_seconds(wait: Duration) -> u64 {
 fn echo(text: &str) -> String {
     text.chars().filter(|c| !c.is_control()).take(MAX_ECHO_CHARS).collect()
 }
+
+#[cfg(test)]
+mod tests;

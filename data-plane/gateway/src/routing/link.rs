@@ -27,8 +27,9 @@ use super::mailbox::Mailbox;
 /// First and longest wait between connection attempts.
 const RECONNECT_WAIT: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(2));
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
-/// A dead peer is noticed within this and half as much again.
-const KEEP_ALIVE: Duration = Duration::from_secs(4);
+/// A killed worker's socket says so at once; this notices one whose machine or network is gone, and leaves a busy one
+/// time to answer.
+const KEEP_ALIVE: (Duration, Duration) = (Duration::from_secs(5), Duration::from_secs(10));
 /// Requests on their way to the worker; far more than a worker's queue takes, so a full one means that it does not
 /// read, and the request goes elsewhere.
 const OUTGOING_MESSAGES: usize = 4096;
@@ -215,8 +216,8 @@ impl Link {
     async fn follow(&self, wait: &mut Duration) -> Result<(), LinkError> {
         let channel = Endpoint::from_shared(self.address.clone())?
             .connect_timeout(CONNECT_TIMEOUT)
-            .http2_keep_alive_interval(KEEP_ALIVE)
-            .keep_alive_timeout(KEEP_ALIVE / 2)
+            .http2_keep_alive_interval(KEEP_ALIVE.0)
+            .keep_alive_timeout(KEEP_ALIVE.1)
             .keep_alive_while_idle(true)
             .tcp_nodelay(true)
             .connect()

@@ -1,1 +1,45 @@
+use weir_text::ModelText;
+
 use super::*;
+use crate::testing_text::byte_level;
+
+const TEMPLATE: &str = "{% for m in messages %}{% if m.role == 'assistant' %}{{ raise_exception('no assistant') }}\
+     {% endif %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>{% endfor %}";
+
+fn model(chat_template: Option<&str>) -> Arc<TextModel> {
+    let data = ModelText { chat_template: chat_template.map(str::to_owned), ..byte_level() };
+    Arc::new(TextModel::new(data).unwrap())
+}
+
+fn chat(role: &str, content: &str) -> Input {
+    Input::Chat(vec![ChatMessage { role: role.into(), content: content.into(), name: None }])
+}
+
+async fn tokens(model: &Arc<TextModel>, input: Input) -> Result<Vec<u32>, GatewayError> {
+    Tokeniser::new(1).tokenise(model.clone(), input, DateTime::UNIX_EPOCH).await
+}
+
+#[tokio::test]
+async fn long_and_short_inputs_give_the_same_kind_of_tokens() {
+    let model = model(Some(TEMPLATE));
+    let short = tokens(&model, chat("user", "ab")).await.unwrap();
+    assert_eq!(short.len(), 1 + "user\n".len() + "ab".len() + 1);
+    let content = "x".repeat(INLINE_BYTES + 1);
+    let long = tokens(&model, chat("user", &content)).await.unwrap();
+    assert_eq!(long.len(), 1 + "user\n".len() + content.len() + 1);
+    assert_eq!(tokens(&model, Input::Text("abc".into())).await.unwrap().len(), 3);
+    assert_eq!(tokens(&model, Input::Tokens(vec![7, 8])).await.unwrap(), [7, 8]);
+}
+
+#[tokio::test]
+async fn what_cannot_be_tokenised_is_the_callers_error() {
+    let with = model(Some(TEMPLATE));
+    let reason = |result: Result<Vec<u32>, GatewayError>| match result.unwrap_err() {
+        GatewayError::Template { reason, .. } => reason,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(reason(tokens(&with, chat("assistant", "x")).await), "no assistant");
+    assert!(reason(tokens(&model(None), chat("user", "x")).await).contains("/v1/completions"));
+    assert!(reason(tokens(&with, Input::Tokens(vec![0, 100_000])).await).contains("token id"));
+    assert!(reason(tokens(&with, Input::Text(String::new())).await).contains("empty"));
+}

@@ -1,0 +1,154 @@
+//! What clients get: bodies, chunks, usage, records.
+
+use hyper::Method;
+use serde_json::{Value, json};
+use weir_schemas::records::FinishReason as RecordedReason;
+use weir_schemas::rpc::worker::FinishReason;
+
+use crate::support::worker::Script;
+use crate::support::{Harness, prompt_tokens};
+use crate::testing::{MODEL, key, tenant, version};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_chat_is_answered_whole_and_charged() {
+    let harness = Harness::new(1).await;
+    let reason = FinishReason::Length;
+    harness.workers[0].script(Script::Answer { texts: vec!["Hel", "lo", "!"], reason, cached: 3 });
+    let metadata = json!({"request_id": "mine-1"});
+    let answer = harness.client.chat(&harness.token, json!({"max_tokens": 3, "metadata": metadata})).await;
+    assert_eq!(answer.status, 200);
+    assert!(answer.headers["x-request-id"].to_str().unwrap().starts_with("req_"));
+    let json = answer.json();
+    assert_eq!(
+        json["choices"][0]["message"],
+        json!({"role": "assistant", "content": "Hello!", "refusal": null})
+    );
+    assert_eq!(json["choices"][0]["finish_reason"], "length");
+    let prompt = prompt_tokens("hello");
+    assert_eq!(
+        json["usage"],
+        json!({"prompt_tokens": prompt, "completion_tokens": 3, "total_tokens": prompt + 3,
+               "prompt_tokens_details": {"cached_tokens": 3}})
+    );
+
+    let charge = harness.ledger.wait_charges(1).await.remove(0);
+    assert_eq!(charge.id, answer.headers["x-request-id"].to_str().unwrap());
+    let data = charge.data;
+    assert_eq!((data.tenant, data.key, data.version), (tenant(), key(), version()));
+    assert_eq!((data.prompt_tokens, data.cached_prompt_tokens, data.generated_tokens), (prompt, 3, 3));
+    assert_eq!(data.finish_reason, RecordedReason::Length);
+    assert_eq!(data.client_request_id.as_deref(), Some("mine-1"));
+    assert_eq!((data.inter_token.count, data.replicas.len(), data.sequence), (2, 1, 1));
+    assert_eq!((data.queue_us, data.prefill_us), (10, 20));
+    assert!(data.ttft_us.is_some() && data.slo.ttft_met.is_some() && !data.stream);
+
+    let sent = harness.workers[0].requests().remove(0);
+    assert_eq!((sent.attempt, sent.max_tokens, sent.prompt.len() as u64), (1, 3, prompt));
+    assert_eq!(harness.inflight(), 0.0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_chat_is_streamed_as_openais_clients_expect() {
+    let harness = Harness::new(1).await;
+    harness.workers[0].script(Script::answer(&["Hel", "", "lo"]));
+    let options = json!({"stream_options": {"include_usage": true}});
+    let reading = harness.client.chat_stream(&harness.token, options).await;
+    assert_eq!(reading.status, 200);
+    assert!(reading.headers["content-type"].to_str().unwrap().starts_with("text/event-stream"));
+    let events = reading.events().await;
+    assert_eq!(events.last().unwrap(), "[DONE]");
+    let chunks: Vec<Value> =
+        events[..events.len() - 1].iter().map(|event| serde_json::from_str(event).unwrap()).collect();
+    for chunk in &chunks {
+        assert_eq!(
+            (chunk["object"].as_str(), chunk["model"].as_str()),
+            (Some("chat.completion.chunk"), Some(MODEL))
+        );
+        assert_eq!(chunk["id"], chunks[0]["id"]);
+    }
+    assert_eq!(chunks[0]["choices"][0]["delta"], json!({"role": "assistant", "content": ""}));
+    let (usage, rest) = chunks.split_last().unwrap();
+    assert_eq!(usage["choices"], json!([]));
+    assert_eq!(usage["usage"]["completion_tokens"], 3);
+    assert_eq!(usage["usage"]["prompt_tokens"], prompt_tokens("hello"));
+    assert!(rest.iter().all(|chunk| chunk["usage"].is_null() && chunk.get("usage").is_some()));
+    let text: String =
+        rest.iter().filter_map(|chunk| chunk["choices"][0]["delta"]["content"].as_str()).collect();
+    assert_eq!(text, "Hello");
+    let reasons: Vec<&Value> = rest.iter().map(|chunk| &chunk["choices"][0]["finish_reason"]).collect();
+    assert_eq!(reasons.last().unwrap().as_str(), Some("stop"));
+    assert!(reasons[..reasons.len() - 1].iter().all(|reason| reason.is_null()));
+    harness.ledger.wait_charges(1).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_text_completion_in_both_forms() {
+    let harness = Harness::new(1).await;
+    let mut body = json!({"model": MODEL, "prompt": "once", "max_tokens": 5});
+    let answer = harness.client.post("/v1/completions", &harness.token, &body).await.json();
+    assert_eq!(answer["object"], "text_completion");
+    assert_eq!(answer["choices"][0]["text"], "Hello");
+    assert_eq!(answer["usage"]["prompt_tokens"], 4);
+
+    body["stream"] = json!(true);
+    let body = serde_json::to_vec(&body).unwrap();
+    let events =
+        harness.client.open(Method::POST, "/v1/completions", Some(&harness.token), body).await.events().await;
+    assert_eq!(events.last().unwrap(), "[DONE]");
+    let chunks: Vec<Value> =
+        events[..events.len() - 1].iter().map(|event| serde_json::from_str(event).unwrap()).collect();
+    let text: String = chunks.iter().filter_map(|chunk| chunk["choices"][0]["text"].as_str()).collect();
+    assert_eq!(text, "Hello");
+    assert!(chunks.iter().all(|chunk| chunk.get("usage").is_none()));
+    harness.ledger.wait_charges(2).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn parameters_reach_the_worker_as_given() {
+    let harness = Harness::new(1).await;
+    let change = json!({
+        "temperature": 0.5, "top_p": 0.25, "top_k": 7, "min_p": 0.125, "seed": 42, "stop": ["x"], "max_tokens": 9,
+        "priority": "batch",
+    });
+    assert_eq!(harness.client.chat(&harness.token, change).await.status, 200);
+    let sent = harness.workers[0].requests().remove(0);
+    let sampling = sent.sampling.unwrap();
+    assert_eq!((sampling.temperature, sampling.top_p, sampling.top_k), (0.5, 0.25, 7));
+    assert_eq!((sampling.min_p, sampling.seed), (0.125, 42));
+    assert_eq!((sent.stop, sent.max_tokens, sent.class), (vec!["x".to_owned()], 9, 2));
+    assert_eq!(sent.tenant_id, tenant().to_string());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn models_and_health() {
+    let harness = Harness::new(1).await;
+    let list = harness.client.get("/v1/models", Some(&harness.token)).await.json();
+    assert_eq!(list["object"], "list");
+    assert_eq!(list["data"][0]["id"], MODEL);
+    assert_eq!(list["data"][0]["object"], "model");
+    let one = harness.client.get(&format!("/v1/models/{MODEL}"), Some(&harness.token)).await.json();
+    assert_eq!(one, list["data"][0]);
+    let none = harness.client.get("/v1/models/org/none", Some(&harness.token)).await;
+    assert_eq!(none.error().0, 404);
+    assert_eq!(harness.client.get("/v1/models", None).await.error().0, 401);
+    for path in ["/healthz", "/readyz", "/metrics"] {
+        assert_eq!(harness.client.get(path, None).await.status, 200, "{path}");
+    }
+    assert_eq!(harness.metric("weir_gateway_responses_total{status=\"401\"}"), Some(1.0));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_engines_fault_is_a_500_before_the_first_token_and_an_event_after_it() {
+    let harness = Harness::new(1).await;
+    harness.workers[0].script(Script::Refuse(FinishReason::Error));
+    let answer = harness.client.chat_stream(&harness.token, json!({})).await;
+    assert_eq!(answer.status, 500);
+    drop(answer);
+    harness.workers[0].script(Script::Answer { texts: vec!["Hel"], reason: FinishReason::Error, cached: 0 });
+    let events = harness.client.chat_stream(&harness.token, json!({})).await.events().await;
+    let last: Value = serde_json::from_str(events.last().unwrap()).unwrap();
+    assert_eq!(last["error"]["code"], "engine_failed");
+    let charges = harness.ledger.wait_charges(2).await;
+    let counts: Vec<_> = charges.iter().map(|c| (c.data.finish_reason, c.data.generated_tokens)).collect();
+    assert_eq!(counts, [(RecordedReason::Error, 0), (RecordedReason::Error, 1)]);
+}
