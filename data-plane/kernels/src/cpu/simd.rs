@@ -101,6 +101,12 @@ pub(super) trait Simd: Copy + Send + Sync + 'static {
     /// The same with any codes, each taken as `code − 128` if [`Simd::BYTES_ARE_BIASED`]; no byte of `quad` is −128.
     fn dot_bytes(self, a: Self::I, codes: Self::C, quad: i32) -> Self::I;
 
+    /// Hints that the cache line at `at` will be read soon; any address will do.
+    #[inline(always)]
+    fn prefetch(self, at: *const u8) {
+        _ = at;
+    }
+
     #[inline(always)]
     fn to_array(self, value: Self::F) -> [f32; LANES] {
         let mut lanes = [0.0; LANES];

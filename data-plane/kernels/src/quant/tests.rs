@@ -1,4 +1,4 @@
-//! Hand-computed blocks.
+//! Hand-computed blocks, and blocks decoded by the `gguf` package of PyPI (tests/fixtures/dequantize.py writes them).
 
 use super::*;
 
@@ -82,4 +82,32 @@ fn codes_are_ggmls() {
         assert_eq!(GgmlType::from_code(ggml_type.code()), Some(ggml_type));
     }
     assert_eq!(GgmlType::from_code(4), None);
+}
+
+/// The fixture's hexadecimal text as bytes.
+fn unhex(text: &str) -> Vec<u8> {
+    let digits = text.as_bytes().chunks_exact(2);
+    digits.map(|pair| u8::from_str_radix(std::str::from_utf8(pair).unwrap(), 16).unwrap()).collect()
+}
+
+#[test]
+fn every_type_decodes_as_the_python_package_does() {
+    let mut seen = Vec::new();
+    for line in include_str!("../../tests/fixtures/dequantize.txt").lines() {
+        let fields: Vec<&str> = line.split(' ').collect();
+        let ggml_type = GgmlType::ALL.into_iter().find(|ggml_type| ggml_type.name() == fields[0]).unwrap();
+        let bytes = unhex(fields[2]);
+        let values: Vec<f32> = bytes.as_chunks().0.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect();
+        let mut out = vec![f32::NAN; values.len()];
+        dequantize(ggml_type, &unhex(fields[1]), &mut out).unwrap();
+        for (i, (actual, expected)) in out.iter().zip(&values).enumerate() {
+            assert_eq!(
+                actual.to_bits(),
+                expected.to_bits(),
+                "{ggml_type:?} element {i}: {actual} for {expected}"
+            );
+        }
+        seen.push(ggml_type);
+    }
+    assert_eq!(seen.len(), GgmlType::ALL.len());
 }

@@ -367,12 +367,20 @@ unsafe fn score<S: Simd, E: Element, const Q: usize>(
     queries: &[*const f32],
     out: *mut f32,
 ) -> usize {
+    let head_bytes = 2 * head_dim * BLOCK_TOKENS * E::BYTES;
     let mut block = visible.start;
     while block < visible.end {
         let pair = if block + 1 < visible.end { block + 1 } else { block };
         let (first, second) = (heads[block], heads[pair]);
+        // The next pair's keys and values; pages follow no order that hardware could guess.
+        let next = [heads[(block + 2) % CHUNK_BLOCKS], heads[(block + 3) % CHUNK_BLOCKS]];
+        let lines = head_bytes / 64 / head_dim;
         let mut sums = [[s.splat(0.0); 2]; Q];
         for component in 0..head_dim {
+            for line in component * lines..(component + 1) * lines {
+                s.prefetch(next[0].wrapping_add(64 * line));
+                s.prefetch(next[1].wrapping_add(64 * line));
+            }
             // SAFETY: keys are `[head_dim][16]` (the caller's promise).
             unsafe {
                 let at = component * BLOCK_TOKENS * E::BYTES;

@@ -61,6 +61,9 @@ unsafe fn rows<S: Simd, T: Form, const R: usize>(
 ) -> usize {
     let mut sums = [s.splat(0.0); R];
     for (index, block) in group.iter().enumerate() {
+        if row == 0 {
+            prefetch_next_strip::<S, T>(s, strip, layout, index);
+        }
         // SAFETY: block `index` of the strip exists, and rows `at..at + R` of the group's (the caller's promise).
         unsafe {
             let codes =
@@ -101,6 +104,23 @@ unsafe fn rows<S: Simd, T: Form, const R: usize>(
         out.put(s, row + r, sum);
     }
     R
+}
+
+/// Hints at the same block of the following strip, which is what this thread usually reads next: hardware prefetching alone
+/// stops at every 4 KiB.
+#[inline(always)]
+pub(super) fn prefetch_next_strip<S: Simd, T: Form>(s: S, strip: &[u8], layout: StripLayout, index: usize) {
+    let next = strip.as_ptr().wrapping_add(layout.strip_bytes);
+    s.prefetch(next.wrapping_add(index * T::SUBS * T::SCALES_BYTES));
+    if T::FORM.has_minimum {
+        s.prefetch(next.wrapping_add(layout.scales_bytes + index * T::SCALES_BYTES));
+    }
+    let codes = next.wrapping_add(layout.codes_offset + index * T::BLOCK_BYTES);
+    let mut line = 0;
+    while line < T::BLOCK_BYTES {
+        s.prefetch(codes.wrapping_add(line));
+        line += 64;
+    }
 }
 
 /// What a dot product starts from: minus the zero point's share.

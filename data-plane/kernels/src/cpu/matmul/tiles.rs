@@ -9,7 +9,7 @@
 use std::mem::MaybeUninit;
 
 use super::form::Form;
-use super::integer::{load_block, load_scales, zero_share};
+use super::integer::{load_block, load_scales, prefetch_next_strip, zero_share};
 use super::output::StripOutput;
 use crate::cpu::activations::{Block, GROUP, QUAD, QuantizedRows};
 use crate::cpu::amx::Tiles;
@@ -100,6 +100,9 @@ impl Group<'_> {
             }
         }
         for index in 0..blocks {
+            if row == 0 {
+                prefetch_next_strip::<S, T>(s, self.strip, self.layout, index);
+            }
             // SAFETY: as above.
             unsafe {
                 if index + UNPACKED_AHEAD < blocks {

@@ -305,6 +305,12 @@ impl Simd for Avx2 {
             _mm_cvtsi128_si32(_mm_add_epi32(two, _mm_shuffle_epi32::<1>(two)))
         }
     }
+
+    #[inline(always)]
+    fn prefetch(self, at: *const u8) {
+        // SAFETY: a hint touches no memory.
+        unsafe { _mm_prefetch::<_MM_HINT_T1>(at.cast()) }
+    }
 }
 
 /// The lower levels of the tree of [`Simd::reduce_add`].

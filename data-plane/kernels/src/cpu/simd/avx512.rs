@@ -247,4 +247,10 @@ impl Simd for Avx512 {
         // SAFETY: the token.
         unsafe { _mm512_reduce_add_epi32(value) }
     }
+
+    #[inline(always)]
+    fn prefetch(self, at: *const u8) {
+        // SAFETY: a hint touches no memory.
+        unsafe { _mm_prefetch::<_MM_HINT_T1>(at.cast()) }
+    }
 }
