@@ -302,3 +302,69 @@ impl Literals {
         self.automaton.find_iter(text).map(|found| (found.range(), self.ids[found.pattern().as_usize()]))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing;
+
+    fn encode(encoder: &Encoder, text: &str) -> Vec<String> {
+        let mut ids = vec![];
+        encoder.encode(text, &mut Word::default(), &mut ids);
+        ids.iter().map(|&id| String::from_utf8_lossy(encoder.vocabulary.bytes(id)).into_owned()).collect()
+    }
+
+    fn letters() -> Vec<(&'static str, f32)> {
+        vec![("▁", -9.0), ("a", -9.0), ("b", -9.0), ("▁a", -2.0), ("ab", -1.0), ("▁ab", -3.0)]
+    }
+
+    #[test]
+    fn sentencepiece_puts_a_space_before_every_stretch_if_the_model_says_so() {
+        let mut data = testing::sentencepiece(&letters(), None);
+        assert_eq!(encode(&Encoder::new(&data).unwrap(), "ab ab"), [" ab", " ab"]);
+        assert_eq!(encode(&Encoder::new(&data).unwrap(), ""), [""; 0]);
+        data.add_space_prefix = Some(false);
+        assert_eq!(encode(&Encoder::new(&data).unwrap(), "ab ab"), ["ab", " ab"]);
+        assert_eq!(encode(&Encoder::new(&data).unwrap(), "ab▁ab"), ["ab", " ab"]);
+    }
+
+    #[test]
+    fn a_token_with_a_space_inside_is_merged_across_words() {
+        let mut data = testing::sentencepiece(&[letters(), vec![("b▁", -0.5), ("ab▁", -0.6)]].concat(), None);
+        data.add_space_prefix = Some(false);
+        assert_eq!(encode(&Encoder::new(&data).unwrap(), "ab ab"), ["ab ", "ab"]);
+    }
+
+    #[test]
+    fn what_has_no_token_falls_back_to_bytes_or_is_unknown() {
+        let mut data = testing::sentencepiece(&letters(), None);
+        data.add_space_prefix = Some(false);
+        assert_eq!(encode(&Encoder::new(&data).unwrap(), "aéb"), ["a", "\u{FFFD}", "\u{FFFD}", "b"]);
+        data.token_types.iter_mut().filter(|kind| **kind == 6).for_each(|kind| *kind = 5);
+        assert_eq!(encode(&Encoder::new(&data).unwrap(), "aéb"), ["a", "<unk>", "b"]);
+    }
+
+    #[test]
+    fn user_defined_tokens_are_matched_first_and_longest() {
+        let mut data = testing::byte_level(&["ab"], None);
+        for name in ["<t>", "<t><t>", "b<"] {
+            data.tokens.push(name.to_owned());
+            data.token_types.push(4);
+        }
+        let encoder = Encoder::new(&data).unwrap();
+        assert_eq!(encode(&encoder, "ab<t><t><t>ab"), ["a", "b<", "t", ">", "<t><t>", "ab"]);
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn the_table_of_whole_words_changes_nothing(text in "[ab ▁éx1']{0,30}") {
+            for data in [testing::sentencepiece(&letters(), None), testing::byte_level(&["Ġab", "ba", "'s"], None)] {
+                let with = Encoder::new(&data).unwrap();
+                let mut without = Encoder::new(&data).unwrap();
+                proptest::prop_assert!(without.whole_words.contains(&true));
+                without.whole_words.fill(false);
+                proptest::prop_assert_eq!(encode(&with, &text), encode(&without, &text));
+            }
+        }
+    }
+}
