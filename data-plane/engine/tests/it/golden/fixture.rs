@@ -33,7 +33,12 @@ pub(crate) struct Prompt {
 
 /// Best id, second id, best logit, second logit.
 #[derive(Clone, Copy, Deserialize)]
-pub(crate) struct Top2(pub(crate) TokenId, pub(crate) TokenId, pub(crate) f32, pub(crate) f32);
+pub(crate) struct Top2(
+    pub(crate) TokenId,
+    #[expect(dead_code, reason = "part of the fixture's form")] TokenId,
+    pub(crate) f32,
+    pub(crate) f32,
+);
 
 pub(crate) fn golden() -> Golden {
     let json = std::fs::read(folder().join("golden.json")).unwrap();
