@@ -98,20 +98,6 @@ impl Cpu {
             out.iter_mut().for_each(|value| *value *= scale);
         }
     }
-
-    /// The index of the largest value of each row of `columns`; the lowest index wins a tie, NaN never wins.
-    pub fn argmax(&self, x: &[f32], columns: usize) -> Vec<u32> {
-        let largest = |row: &[f32]| {
-            let mut best = 0;
-            for (index, value) in row.iter().enumerate() {
-                if *value > row[best] || row[best].is_nan() {
-                    best = index;
-                }
-            }
-            u32::try_from(best).expect("a vocabulary fits u32")
-        };
-        x.chunks_exact(columns).map(largest).collect()
-    }
 }
 
 /// The lock, whether or not a panic passed through an earlier holder: every call overwrites what it guards.
@@ -140,5 +126,61 @@ impl Kernel for RmsNormRows<'_> {
                 elementwise::rms_norm_row(s, x, self.weight, self.epsilon, out);
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::quant::{GgmlType, dequantize};
+    use crate::reference;
+    use crate::test_data::{Random, blocks};
+
+    #[test]
+    fn norms_are_the_references_on_odd_rows() {
+        let mut random = Random(11);
+        for columns in [1, 16, 45, 576] {
+            let (x, weight) = (random.floats(3 * columns), random.floats(columns));
+            let residual = random.floats(3 * columns);
+            let mut expected = vec![0.0; 3 * columns];
+            reference::rms_norm(&x, &weight, 1e-5, &mut expected);
+            let mut bits = Vec::new();
+            for isa in Isa::available() {
+                let cpu = Cpu::new(isa, 1);
+                let (mut normed, mut added) = (vec![0.0; 3 * columns], residual.clone());
+                cpu.rms_norm(&x, &weight, 1e-5, &mut normed);
+                cpu.add_rms_norm(&x, &weight, 1e-5, &mut added);
+                for (i, expected) in expected.iter().enumerate() {
+                    assert!((normed[i] - expected).abs() < 1e-5, "{isa:?} {columns}");
+                    assert_eq!(added[i], residual[i] + normed[i], "{isa:?} {columns}");
+                }
+                bits.push(normed);
+            }
+            assert!(bits.iter().all(|normed| *normed == bits[0]), "{columns}");
+        }
+    }
+
+    #[test]
+    fn embeddings_are_exact_rows() {
+        let bytes = blocks(GgmlType::Q8_0, 2 * 20, 1);
+        let mut plain = vec![0.0; 64 * 20];
+        dequantize(GgmlType::Q8_0, &bytes, &mut plain).unwrap();
+        let table = PackedMatrix::pack(GgmlType::Q8_0, &bytes, 20, 64).unwrap();
+        let mut out = vec![0.0; 3 * 64];
+        Cpu::new(Isa::detect(), 1).embed(&table, &[19, 0, 7], 2.0, &mut out);
+        for (token, out) in [19, 0, 7].into_iter().zip(out.chunks_exact(64)) {
+            assert!(out.iter().zip(&plain[token * 64..]).all(|(out, plain)| *out == 2.0 * plain));
+        }
+    }
+
+    #[test]
+    #[should_panic(expected = "a weight for each column")]
+    fn a_norm_of_another_length_is_a_bug() {
+        let bytes = blocks(GgmlType::F32, 64, 1);
+        let weight = PackedMatrix::pack(GgmlType::F32, &bytes, 4, 16).unwrap();
+        let input = MatmulInput::RmsNorm { x: &[1.0; 16], weight: &[1.0; 15], epsilon: 0.0 };
+        let out = &mut [0.0; 4];
+        Cpu::new(Isa::detect(), 1)
+            .matmul(input, &mut [MatmulOutput { weight: &weight, out, accumulate: false }]);
     }
 }

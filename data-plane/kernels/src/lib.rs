@@ -22,7 +22,6 @@ pub mod gguf;
 pub mod kv;
 pub mod quant;
 pub mod reference;
-pub mod tensor;
 
 #[cfg(test)]
 mod test_data;

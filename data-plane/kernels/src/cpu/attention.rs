@@ -8,7 +8,10 @@
 //! same order, so the bits do not depend on the split, nor on how the sequence was prefilled or what else is in the batch.
 
 mod attend;
+mod element;
+mod score;
 mod store;
+mod weigh;
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};

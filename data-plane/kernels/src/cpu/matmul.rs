@@ -4,10 +4,11 @@ mod float;
 mod form;
 mod integer;
 mod output;
+mod strips;
 #[cfg(target_arch = "x86_64")]
 mod tiles;
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::AtomicUsize;
 use std::sync::{Mutex, PoisonError};
 
 use super::activations::{Activations, QUAD, QuadMut};
@@ -16,17 +17,13 @@ use super::isa::Isa;
 use super::packed::PackedMatrix;
 use super::pool::ThreadPool;
 use super::simd::{Kernel, Simd, dispatch};
-use form::with_form;
-use output::StripOutput;
+use strips::{Strips, Weight, Weights};
 
 /// Pieces of a call that each thread takes on average: enough that a thread that is held up leaves little undone, few enough
 /// that taking them costs nothing.
 const PIECES_A_THREAD: usize = 6;
 /// Input elements below which one thread prepares all rows: handing over would cost more than it saves.
 const SERIAL_ELEMENTS: usize = 2048;
-/// Rows from which tiles beat vectors.
-#[cfg(target_arch = "x86_64")]
-const MIN_TILE_ROWS: usize = 6;
 
 /// What a matrix multiplication multiplies: `[rows, columns]` activations, possibly transformed on the way in.
 #[derive(Debug, Clone, Copy)]
@@ -76,6 +73,18 @@ impl MatmulInput<'_> {
             Self::SiluMul { up, .. } | Self::GeluTanhMul { up, .. } => up.len(),
         }
     }
+
+    /// Panics unless these are whole rows of `columns`, and what transforms them fits.
+    fn check(&self, columns: usize) {
+        assert!(self.len().is_multiple_of(columns), "{} elements are not rows of {columns}", self.len());
+        match self {
+            Self::Rows(_) => {}
+            Self::RmsNorm { weight, .. } => assert_eq!(weight.len(), columns, "a weight for each column"),
+            Self::SiluMul { gate, up } | Self::GeluTanhMul { gate, up } => {
+                assert_eq!(gate.len(), up.len(), "a gate for each element");
+            }
+        }
+    }
 }
 
 /// Multiplies `input` by every weight of `outputs`; see [`super::Cpu::matmul`].
@@ -87,6 +96,7 @@ pub(super) fn matmul(
     outputs: &mut [MatmulOutput<'_>],
 ) {
     let Some(columns) = outputs.first().map(|output| output.weight.columns()) else { return };
+    input.check(columns);
     let rows = input.len() / columns;
     if rows == 0 {
         return;
@@ -171,129 +181,6 @@ impl Kernel for PrepareQuad<'_> {
             }
             self.rows.quantize(s, row);
         }
-    }
-}
-
-/// One weight of a call.
-struct Weight<'a> {
-    matrix: &'a PackedMatrix,
-    /// Number of its first strip in the call.
-    first_strip: usize,
-    out: *mut f32,
-    accumulate: bool,
-}
-
-/// The weights of a call, shared among its threads.
-#[derive(Clone, Copy)]
-struct Weights<'a>(&'a [Weight<'a>]);
-
-// SAFETY: threads write through `out` only in the columns of strips they took from the shared counter, each strip once.
-unsafe impl Send for Weights<'_> {}
-// SAFETY: as above.
-unsafe impl Sync for Weights<'_> {}
-
-/// One thread's share of a call: pieces of consecutive strips, taken until there are none.
-struct Strips<'a> {
-    isa: Isa,
-    weights: Weights<'a>,
-    activations: &'a Activations,
-    next: &'a AtomicUsize,
-    piece_strips: usize,
-    total_strips: usize,
-}
-
-impl Kernel for Strips<'_> {
-    type Output = ();
-
-    #[inline(always)]
-    fn run<S: Simd>(self, s: S) {
-        let tiles = TileState::new(self.isa, self.activations.quantized().rows);
-        loop {
-            let first = self.next.fetch_add(self.piece_strips, Ordering::Relaxed);
-            if first >= self.total_strips {
-                return;
-            }
-            let end = self.total_strips.min(first + self.piece_strips);
-            for weight in self.weights.0 {
-                let own = weight.first_strip..weight.first_strip + weight.matrix.num_strips();
-                for strip in first.max(own.start)..end.min(own.end) {
-                    self.strip(s, &tiles, weight, strip - own.start);
-                }
-            }
-        }
-    }
-}
-
-impl Strips<'_> {
-    #[inline(always)]
-    fn strip<S: Simd>(&self, s: S, tiles: &TileState, weight: &Weight<'_>, strip: usize) {
-        let matrix = weight.matrix;
-        let (layout, x) = (matrix.layout(), self.activations.quantized());
-        // SAFETY: `matmul` checked that the output holds every row, and the shared counter gave this strip to this thread only.
-        let out = unsafe { StripOutput::new(weight.out, x.rows, matrix.rows(), strip, weight.accumulate) };
-        let bytes = matrix.strip(strip);
-        if layout.form.is_none() {
-            float::strip(s, matrix.ggml_type(), bytes, self.activations.values(), x.columns, out);
-            return;
-        }
-        with_form!(matrix.ggml_type(), T => {
-            let done = tiles.strip::<S, T>(s, bytes, layout, x, out);
-            integer::strip::<S, T>(s, bytes, layout, x, (done, x.rows), out);
-        });
-    }
-}
-
-/// The tiles of a thread during a call, where there are any.
-struct TileState {
-    #[cfg(target_arch = "x86_64")]
-    tiles: Option<super::amx::Tiles>,
-}
-
-#[cfg(target_arch = "x86_64")]
-impl TileState {
-    fn new(isa: Isa, rows: usize) -> Self {
-        let wanted = isa == Isa::AmxInt8 && rows >= MIN_TILE_ROWS && super::amx::permitted();
-        // SAFETY: tiles are permitted, checked just before; sixteen rows are a valid configuration.
-        Self { tiles: wanted.then(|| unsafe { super::amx::Tiles::configure(16) }) }
-    }
-
-    /// Multiplies as many leading rows as tiles are good for and returns how many.
-    #[inline(always)]
-    fn strip<S: Simd, T: form::Form>(
-        &self,
-        s: S,
-        bytes: &[u8],
-        layout: super::packed::StripLayout,
-        x: super::activations::QuantizedRows<'_>,
-        out: StripOutput,
-    ) -> usize {
-        if !S::GOES_WITH_TILES || T::SUBS != 1 {
-            return 0;
-        }
-        let Some(tiles) = &self.tiles else { return 0 };
-        let rest = x.rows % super::activations::GROUP;
-        let rows = if rest < MIN_TILE_ROWS { x.rows - rest } else { x.rows };
-        tiles::strip::<S, T>(s, tiles, bytes, layout, x, (0, rows), out);
-        rows
-    }
-}
-
-#[cfg(not(target_arch = "x86_64"))]
-impl TileState {
-    fn new(_isa: Isa, _rows: usize) -> Self {
-        Self {}
-    }
-
-    #[inline(always)]
-    fn strip<S: Simd, T: form::Form>(
-        &self,
-        _s: S,
-        _bytes: &[u8],
-        _layout: super::packed::StripLayout,
-        _x: super::activations::QuantizedRows<'_>,
-        _out: StripOutput,
-    ) -> usize {
-        0
     }
 }
 

@@ -41,7 +41,7 @@ elements! {
     Bf16, 2, load_bf16;
 }
 
-/// One strip by all rows of `x`, `[rows][columns]`.
+/// One strip by the rows `from..to` of `x`, `[rows][columns]`.
 #[inline(always)]
 pub(super) fn strip<S: Simd>(
     s: S,
@@ -49,21 +49,29 @@ pub(super) fn strip<S: Simd>(
     strip: &[u8],
     x: &[f32],
     columns: usize,
+    rows: (usize, usize),
     out: StripOutput,
 ) {
     match ggml_type {
-        GgmlType::F32 => all_rows::<S, F32>(s, strip, x, columns, out),
-        GgmlType::F16 => all_rows::<S, F16>(s, strip, x, columns, out),
-        _ => all_rows::<S, Bf16>(s, strip, x, columns, out),
+        GgmlType::F32 => all_rows::<S, F32>(s, strip, x, columns, rows, out),
+        GgmlType::F16 => all_rows::<S, F16>(s, strip, x, columns, rows, out),
+        _ => all_rows::<S, Bf16>(s, strip, x, columns, rows, out),
     }
 }
 
 #[inline(always)]
-fn all_rows<S: Simd, E: Element>(s: S, strip: &[u8], x: &[f32], columns: usize, out: StripOutput) {
-    assert!(strip.len() == columns * LANES * E::BYTES && x.len().is_multiple_of(columns));
-    let mut row = 0;
-    while row < x.len() / columns {
-        let left = x.len() / columns - row;
+fn all_rows<S: Simd, E: Element>(
+    s: S,
+    strip: &[u8],
+    x: &[f32],
+    columns: usize,
+    (from, to): (usize, usize),
+    out: StripOutput,
+) {
+    assert!(strip.len() == columns * LANES * E::BYTES && to * columns <= x.len());
+    let mut row = from;
+    while row < to {
+        let left = to - row;
         // SAFETY: the strip holds `columns` vectors and `x` the rows, asserted above.
         row += unsafe {
             if S::MATMUL_ROWS >= 4 && left >= 4 {

@@ -16,7 +16,12 @@ pub(super) trait Form {
     /// Bytes of the codes of a block.
     const BLOCK_BYTES: usize = crate::cpu::packed::block_bytes(Self::FORM.code_bits);
     const FOUR_BITS: bool = matches!(Self::FORM.code_bits, CodeBits::Four);
-    const EIGHT_BITS: bool = matches!(Self::FORM.code_bits, CodeBits::Eight);
+    /// Some instruction sets take 128 off every eight-bit code, which is right for this zero point only.
+    const EIGHT_BITS: bool = {
+        let eight = matches!(Self::FORM.code_bits, CodeBits::Eight);
+        assert!(!eight || Self::FORM.zero_point == 128);
+        eight
+    };
 }
 
 macro_rules! forms {

@@ -126,7 +126,7 @@ pub(super) fn prefetch_next_strip<S: Simd, T: Form>(s: S, strip: &[u8], layout: 
 /// What a dot product starts from: minus the zero point's share.
 #[inline(always)]
 fn initial_dot<S: Simd, T: Form>(s: S, side: &Side, row: usize, sub: usize) -> S::I {
-    let subtracted_by_dot = S::BYTES_ARE_BIASED && T::EIGHT_BITS && T::FORM.zero_point == 128;
+    let subtracted_by_dot = S::BYTES_ARE_BIASED && T::EIGHT_BITS;
     if T::ZERO_BITS == 0 || subtracted_by_dot {
         return s.splat_i(0);
     }

@@ -33,7 +33,7 @@ struct Rings {
     weights: [[u8; TILE_BYTES]; WEIGHTS],
 }
 
-/// One strip by rows `from..to` (the last group may be short).
+/// One strip by the rows `from..to` of one group.
 #[inline(always)]
 pub(super) fn strip<S: Simd, T: Form>(
     s: S,
@@ -49,20 +49,16 @@ pub(super) fn strip<S: Simd, T: Form>(
     assert!(
         strip.len() == layout.strip_bytes && layout.codes_offset + blocks * T::BLOCK_BYTES <= strip.len()
     );
-    assert!(from.is_multiple_of(GROUP) && to <= x.rows);
+    assert!(from.is_multiple_of(GROUP) && to <= x.rows && to - from <= GROUP);
     let mut rings = MaybeUninit::<Rings>::uninit();
-    let mut row = from;
-    while row < to {
-        let group = Group { tiles, strip, layout, x: x.group(row / GROUP), rings: rings.as_mut_ptr() };
-        // SAFETY: the strip holds as many blocks as the group, asserted above.
-        unsafe {
-            if to - row > 8 {
-                group.multiply::<S, T, 16>(s, (row, to), out);
-            } else {
-                group.multiply::<S, T, 8>(s, (row, to), out);
-            }
+    let group = Group { tiles, strip, layout, x: x.group(from / GROUP), rings: rings.as_mut_ptr() };
+    // SAFETY: the strip holds as many blocks as the group, asserted above.
+    unsafe {
+        if to - from > 8 {
+            group.multiply::<S, T, 16>(s, (from, to), out);
+        } else {
+            group.multiply::<S, T, 8>(s, (from, to), out);
         }
-        row += GROUP;
     }
 }
 
