@@ -8,7 +8,7 @@ use std::sync::Mutex;
 
 use anyhow::Context;
 use serde::{Deserialize, Serialize};
-use tracing_subscriber::filter::{EnvFilter, LevelFilter};
+use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::layer::{Layer, SubscriberExt};
 use tracing_subscriber::util::SubscriberInitExt;
 
@@ -19,7 +19,7 @@ const FILE_BYTES_MAX: u64 = 64 << 20;
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct RawConfig {
-    /// Which events, in tracing's filter language.
+    /// Which events: a level, and levels of single modules, as in `info,weir_gateway=debug`.
     pub(crate) filter: String,
     /// Where to; empty: standard error.
     pub(crate) file: PathBuf,
@@ -70,9 +70,8 @@ pub(crate) fn install_for_up(file: &Path) -> anyhow::Result<()> {
         .context("logging was installed twice")
 }
 
-fn filter(config: &RawConfig) -> anyhow::Result<EnvFilter> {
-    EnvFilter::try_new(&config.filter)
-        .with_context(|| format!("log.filter '{}' is not a filter", config.filter))
+fn filter(config: &RawConfig) -> anyhow::Result<Targets> {
+    config.filter.parse().with_context(|| format!("log.filter '{}' is not a filter", config.filter))
 }
 
 /// Appends to a file of bounded size.

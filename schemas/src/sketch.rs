@@ -84,6 +84,11 @@ mod tests {
         assert_eq!(left, whole);
         assert_eq!(whole.count(), 10_000);
         for q in [0.0, 0.5, 0.9, 0.99, 1.0] {
+            #[expect(
+                clippy::cast_possible_truncation,
+                clippy::cast_sign_loss,
+                reason = "an index below ten thousand"
+            )]
             let exact = values[(q * 9_999.0) as usize] as f64;
             let approx = whole.quantile(q).unwrap();
             assert!((approx / exact - 1.0).abs() <= 0.0101, "q {q}: {approx} for {exact}");

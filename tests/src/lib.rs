@@ -10,6 +10,7 @@
 
 pub mod api;
 pub mod installation;
+pub mod json_schema;
 pub mod ledger;
 pub mod metrics;
 pub mod wait;

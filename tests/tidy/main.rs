@@ -5,5 +5,6 @@
 mod crate_graph;
 mod documents;
 mod length;
+mod samples;
 mod source;
 mod tree;

@@ -70,8 +70,8 @@ async fn cancelled_at_every_stage() {
 async fn a_gateway_that_goes_away_takes_its_sequences_with_it() {
     let worker = TestWorker::ready().await;
     let mut session = worker.session().await;
-    for n in 0..8 {
-        session.send(generate(n, prompt(32, n as u32), 900)).await;
+    for n in 0..8u32 {
+        session.send(generate(n.into(), prompt(32, n), 900)).await;
     }
     session.read_until(1, |answer| !answer.tokens.is_empty()).await;
     drop(session);
