@@ -16,7 +16,7 @@ use crate::routing::{Link, Registry};
 /// How often minutes that are over are looked for: rejections reach the log this late at most.
 const REJECTIONS_INTERVAL: Duration = Duration::from_secs(5);
 /// Between two tries to get a model text that could not be had.
-const WARM_RETRY: Duration = Duration::from_secs(1);
+const WARM_RETRY: Duration = Duration::from_secs(5);
 
 /// Puts each new snapshot in force.
 pub(crate) async fn follow_config(

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use prometheus_client::metrics::gauge::Gauge;
 use tokio_util::task::TaskTracker;
 use weir_schemas::ids::{VersionId, WorkerId};
-use weir_schemas::records::FinishReason;
+use weir_schemas::records::{FinishReason, RejectionReason};
 use weir_schemas::rpc::worker::{FinishReason as WireReason, Finished, Generate};
 
 use crate::admission::Reservation;
@@ -205,6 +205,7 @@ impl Generation {
                 if self.try_another() {
                     return None;
                 }
+                self.parts.metrics.rejection(RejectionReason::Capacity);
                 Outcome::Fault(
                     FinishReason::Rejected,
                     GatewayError::Capacity { retry_after: FULL_RETRY_AFTER },

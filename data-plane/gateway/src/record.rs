@@ -255,3 +255,6 @@ impl OpenRecord {
         (ttft_us, decode_us)
     }
 }
+
+#[cfg(test)]
+mod tests;

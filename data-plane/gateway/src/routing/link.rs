@@ -118,8 +118,9 @@ impl Link {
         self.retired.cancel();
     }
 
+    /// There is a session, and the worker has reported on it.
     pub(crate) fn is_connected(&self) -> bool {
-        self.session.lock().is_some()
+        self.session.lock().as_ref().is_some_and(|session| session.report.is_some())
     }
 
     /// The version's load if the worker can take requests for it.

@@ -126,3 +126,14 @@ async fn hundreds_at_random_moments_leave_nothing_behind() {
     harness.workers[0].script(Script::answer(&["ok"]));
     assert_eq!(harness.client.chat(&harness.token, json!({})).await.status, 200);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_request_that_outlasts_its_deadline_is_ended_and_charged() {
+    let harness = Harness::with(1, |raw| raw.request_timeout_ms = 1_000, |_| ()).await;
+    harness.workers[0].script(Script::Hold(vec!["a"]));
+    let events = harness.client.chat_stream(&harness.token, json!({})).await.events().await;
+    assert!(events.last().unwrap().contains("deadline_exceeded"), "{events:?}");
+    let charge = harness.ledger.wait_charges(1).await.remove(0).data;
+    assert_eq!((charge.finish_reason, charge.generated_tokens), (FinishReason::Deadline, 1));
+    assert_eq!(harness.workers[0].cancelled(), 1);
+}

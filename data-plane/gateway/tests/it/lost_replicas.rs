@@ -9,22 +9,17 @@ use crate::support::{Harness, prompt_tokens};
 #[tokio::test(flavor = "multi_thread")]
 async fn before_the_first_token_another_replica_takes_over_unseen() {
     let harness = Harness::new(2).await;
-    let loads = [10_000u64, 0];
-    for (worker, queued) in harness.workers.iter().zip(loads) {
-        worker.report(|load| load.queued_prefill_tokens = queued);
-    }
-    // The first report may not have arrived yet, so either may be asked first; the answer is the same.
-    harness.workers[1].script(Script::Break(vec![]));
-    harness.workers[0].script(Script::answer(&["ok"]));
+    // Equally loaded, so the first one is asked.
+    harness.workers[0].script(Script::Break(vec![]));
+    harness.workers[1].script(Script::answer(&["ok"]));
     let answer = harness.client.chat(&harness.token, json!({})).await;
     assert_eq!(answer.json()["choices"][0]["message"]["content"], "ok");
     let charge = harness.ledger.wait_charges(1).await.remove(0).data;
     assert_eq!((charge.prompt_tokens, charge.generated_tokens), (prompt_tokens("hello"), 1));
     assert_eq!(charge.finish_reason, FinishReason::Stop);
-    assert_eq!(charge.replicas.last(), Some(&harness.workers[0].id));
-    if charge.replicas.len() == 2 {
-        assert_eq!(harness.workers[0].requests()[0].attempt, 2);
-    }
+    assert_eq!(charge.replicas, [harness.workers[0].id, harness.workers[1].id]);
+    assert_eq!(harness.workers[1].requests()[0].attempt, 2);
+    assert_eq!(harness.metric("weir_gateway_failovers_total"), Some(1.0));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -64,6 +59,6 @@ async fn requests_spread_over_replicas_that_are_equally_loaded() {
         reading.event().await.unwrap();
         readings.push(reading);
     }
-    let total: usize = harness.workers.iter().map(|worker| worker.requests().len()).sum();
-    assert_eq!(total, 4);
+    let spread: Vec<usize> = harness.workers.iter().map(|worker| worker.requests().len()).collect();
+    assert_eq!(spread, [2, 2]);
 }

@@ -136,6 +136,16 @@ impl Harness {
     pub async fn wait_ready(&self) {
         let probe = self.running.as_ref().unwrap().ready_probe();
         eventually("the gateway is ready", || probe().is_ok()).await;
+        // Its gauges are refreshed when they are asked for.
+        let connected = async {
+            loop {
+                self.client.get("/metrics", None).await;
+                if self.metric("weir_gateway_replicas_connected") == Some(self.workers.len() as f64) {
+                    return;
+                }
+            }
+        };
+        tokio::time::timeout(DEADLINE, connected).await.expect("every worker is connected");
     }
 
     /// Stops the gateway and waits for it.
