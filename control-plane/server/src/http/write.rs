@@ -12,6 +12,7 @@ use super::App;
 use super::extract::WriteHeaders;
 use super::problem::Problem;
 use crate::auth::Caller;
+use crate::publisher::Board;
 use crate::store::idempotency::{IdempotencyKey, StoredReply};
 use crate::store::{Changed, WriteTransaction};
 
@@ -20,6 +21,7 @@ use crate::store::{Changed, WriteTransaction};
 pub(crate) struct Write {
     /// The transaction, for operations that do more than one command.
     pub(crate) transaction: WriteTransaction,
+    board: Board,
     if_match: Option<u64>,
     idempotency: Option<IdempotencyKey>,
 }
@@ -82,7 +84,7 @@ impl Write {
             response.headers_mut().insert("idempotency-replayed", HeaderValue::from_static("true"));
             return Ok(Started::Repeat(response));
         }
-        Ok(Started::Fresh(Box::new(Self { transaction, if_match, idempotency })))
+        Ok(Started::Fresh(Box::new(Self { transaction, board: app.board.clone(), if_match, idempotency })))
     }
 
     /// Runs a command on the aggregate that the request is about.
@@ -94,7 +96,7 @@ impl Write {
         Ok(self.transaction.execute::<A>(id, self.if_match, command).await?)
     }
 
-    /// Commits and answers; a repeat will get the same.
+    /// Commits, waits until it is in force at the connected gateways, and answers; a repeat will get the same.
     pub(crate) async fn finish<V: Serialize>(
         self,
         version: u64,
@@ -120,7 +122,8 @@ impl Write {
         if let Some(key) = &self.idempotency {
             self.transaction.remember(key, &kept).await?;
         }
-        self.transaction.commit().await?;
+        let position = self.transaction.commit().await?;
+        self.board.in_force(position).await;
         respond(&shown)
     }
 }

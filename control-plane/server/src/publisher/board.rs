@@ -3,7 +3,9 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
+use tokio::sync::watch;
 use weir_domain::node::NodeId;
 use weir_schemas::config_snapshot::{ResourceType, Revision};
 
@@ -11,6 +13,10 @@ use crate::metrics::{Metrics, NodeLabels};
 
 /// A reason is shown to operators; a node cannot make it arbitrarily long.
 const REASON_CHARS_MAX: usize = 1_000;
+
+/// How long a write waits for the gateways to hold what it changed. A connected one answers within milliseconds; one
+/// that hangs must not hold up an operator for longer than a revocation may take.
+const IN_FORCE_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// What a node last answered about one resource type.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -39,12 +45,17 @@ struct Entry {
     status: NodeStatus,
     /// Which stream is the node's current one: an older one that ends late must not mark it as gone.
     stream: u64,
+    is_gateway: bool,
+    /// The last position of which the current stream's node has answered everything that it was sent.
+    answered_position: u64,
 }
 
 /// All nodes; cheap to clone. It grows with registered nodes only.
 #[derive(Debug, Clone)]
 pub(crate) struct Board {
     entries: Arc<Mutex<HashMap<String, Entry>>>,
+    /// Changes whenever a wait for the gateways may be over.
+    answers: watch::Sender<()>,
     metrics: Metrics,
 }
 
@@ -59,7 +70,22 @@ pub(crate) struct Connection {
 
 impl Board {
     pub(crate) fn new(metrics: Metrics) -> Self {
-        Self { entries: Arc::default(), metrics }
+        Self { entries: Arc::default(), answers: watch::Sender::new(()), metrics }
+    }
+
+    /// Resolves when every connected gateway holds the config of `position` or has refused it, or after
+    /// [`IN_FORCE_TIMEOUT`]: so that who makes a key can use it, and who revokes one knows that it is refused.
+    pub(crate) async fn in_force(&self, position: u64) {
+        let mut answers = self.answers.subscribe();
+        let lags =
+            |entry: &Entry| entry.is_gateway && entry.status.connected && entry.answered_position < position;
+        let waiting = answers.wait_for(|()| !self.entries().values().any(lags));
+        if tokio::time::timeout(IN_FORCE_TIMEOUT, waiting).await.is_err() {
+            tracing::warn!(
+                position,
+                "a gateway does not answer to the config; it may still act on the one before"
+            );
+        }
     }
 
     fn entries(&self) -> MutexGuard<'_, HashMap<String, Entry>> {
@@ -84,6 +110,8 @@ impl Board {
         let entry = entries.entry(node.clone()).or_default();
         entry.stream += 1;
         entry.status.connected = true;
+        entry.is_gateway = matches!(id, NodeId::Gateway(_));
+        entry.answered_position = 0;
         let stream = entry.stream;
         drop(entries);
         Connection { board: self.clone(), node, kind, stream }
@@ -91,6 +119,16 @@ impl Board {
 }
 
 impl Connection {
+    /// Notes that the node has answered everything that it was sent up to `position`.
+    pub(crate) fn answered(&self, position: u64) {
+        if let Some(entry) = self.board.entries().get_mut(&self.node)
+            && entry.stream == self.stream
+        {
+            entry.answered_position = position;
+        }
+        self.board.answers.send_replace(());
+    }
+
     /// Notes what the node answered about one resource type.
     pub(crate) fn note(&self, kind: ResourceType, revision: Revision, refused: Option<&str>) {
         if let Some(reason) = refused {
@@ -112,6 +150,7 @@ impl Drop for Connection {
         {
             entry.status.connected = false;
         }
+        self.board.answers.send_replace(());
     }
 }
 
@@ -139,5 +178,27 @@ mod tests {
         assert_eq!(status.revision(), Some(revision));
         let reason = status.held[&ResourceType::Keys].refused.as_ref().unwrap();
         assert_eq!(reason.len(), REASON_CHARS_MAX);
+    }
+
+    #[tokio::test]
+    async fn a_write_waits_for_connected_gateways_and_for_no_one_else() {
+        let board = Board::new(Metrics::register(&mut Registry::default()));
+        let _worker = board.connect(NodeId::Worker(weir_schemas::ids::WorkerId::from_u128(2)));
+        board.in_force(9).await;
+        let gateway = board.connect(NodeId::Gateway(GatewayId::from_u128(1)));
+        let in_force = board.in_force(9);
+        tokio::pin!(in_force);
+        assert!(futures::poll!(&mut in_force).is_pending());
+        gateway.answered(8);
+        assert!(futures::poll!(&mut in_force).is_pending());
+        gateway.answered(9);
+        assert!(futures::poll!(&mut in_force).is_ready());
+        // One that hangs is not waited for for ever, and one that leaves not at all.
+        board.in_force(10).await;
+        let in_force = board.in_force(11);
+        tokio::pin!(in_force);
+        assert!(futures::poll!(&mut in_force).is_pending());
+        drop(gateway);
+        assert!(futures::poll!(&mut in_force).is_ready());
     }
 }

@@ -1,7 +1,7 @@
 //! `weir.config.v1.Config`: one stream a node. Hello registers it; then it gets every resource type whose digest
 //! differs from what it holds, at once and with each new revision, and answers for each.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -64,6 +64,7 @@ impl Config for ConfigService {
             node: id.to_string(),
             registered_at: position,
             held: hello.held.into_iter().map(|held| (held.resource_type, held.digest)).collect(),
+            unanswered: HashSet::new(),
             sent: None,
             connection: self.board.connect(id),
         };
@@ -140,6 +141,8 @@ struct Subscription {
     registered_at: u64,
     /// Digest by resource type: what the node holds or has been sent.
     held: HashMap<String, String>,
+    /// Resource types whose last state the node has not answered to.
+    unanswered: HashSet<String>,
     sent: Option<Revision>,
     connection: Connection,
 }
@@ -188,6 +191,7 @@ impl Subscription {
             let name = set.kind.as_str();
             if self.held.get(name) != Some(&set.digest) {
                 self.held.insert(name.to_owned(), set.digest.clone());
+                self.unanswered.insert(name.to_owned());
                 sets.push(ResourceSet {
                     resource_type: name.to_owned(),
                     digest: set.digest.clone(),
@@ -196,18 +200,31 @@ impl Subscription {
             }
         }
         let is_new = self.sent.replace(state.revision) != Some(state.revision);
+        self.tell_board();
         (is_new || !sets.is_empty()).then(|| ConfigUpdate { revision: Some(state.revision.into()), sets })
     }
 
-    fn note(&self, message: NodeMessage) {
-        let (revision, name, reason) = match message.kind {
-            Some(Kind::Applied(applied)) => (applied.revision, applied.resource_type, None),
-            Some(Kind::Refused(refused)) => (refused.revision, refused.resource_type, Some(refused.reason)),
+    fn tell_board(&self) {
+        if let Some(sent) = self.sent
+            && self.unanswered.is_empty()
+        {
+            self.connection.answered(sent.position);
+        }
+    }
+
+    fn note(&mut self, message: NodeMessage) {
+        let (revision, name, digest, reason) = match message.kind {
+            Some(Kind::Applied(it)) => (it.revision, it.resource_type, it.digest, None),
+            Some(Kind::Refused(it)) => (it.revision, it.resource_type, it.digest, Some(it.reason)),
             // A second hello changes nothing: a node that changes reconnects.
             Some(Kind::Hello(_)) | None => return,
         };
         if let Ok(kind) = ResourceType::from_name(&name) {
             self.connection.note(kind, revision.unwrap_or_default().into(), reason.as_deref());
+        }
+        // An answer to an older state is not one to the last.
+        if self.held.get(&name) == Some(&digest) && self.unanswered.remove(&name) {
+            self.tell_board();
         }
     }
 }

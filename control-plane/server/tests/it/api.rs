@@ -198,7 +198,7 @@ async fn rules_across_aggregates_are_told_in_words() {
         (prices(&other), price(&version), 409, "another price book"),
         (prices(&book), price(ghost), 400, "does not exist"),
         (prices(&book), late, 400, "effective_from"),
-        (prices(&book), float, 400, "string"),
+        (prices(&book), float, 400, "floating point"),
         (
             "/api/v1/price-books/prb_00000000000000000000000001/prices".into(),
             price(&version),
