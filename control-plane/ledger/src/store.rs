@@ -32,6 +32,8 @@ pub fn connect(options: PgConnectOptions, max_connections: u32) -> PgPool {
         ("statement_timeout", STATEMENT_TIMEOUT),
         ("idle_in_transaction_session_timeout", IDLE_IN_TRANSACTION_TIMEOUT),
         ("timezone", "UTC"),
+        // Compiling the charge statement takes longer than running it.
+        ("jit", "off"),
     ]);
     PgPoolOptions::new()
         .max_connections(max_connections)

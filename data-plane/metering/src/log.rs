@@ -18,6 +18,7 @@ use tokio::sync::watch;
 
 pub use entry::{OpenEntry, Unclosed};
 pub use options::LogOptions;
+pub(crate) use recovery::damaged_payload;
 
 use crate::cursor::Cursor;
 use crate::error::LogError;
@@ -151,6 +152,11 @@ impl RecordLog {
             self.shared.pending_since.lock().pass_watermark(watermark);
             self.shared.wake.notify_one();
         }
+    }
+
+    /// Sequences before this one are no longer here.
+    pub(crate) fn oldest_sequence(&self) -> u64 {
+        self.shared.writer.lock().oldest_sequence()
     }
 
     /// Figures for gauges.

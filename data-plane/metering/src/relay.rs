@@ -1,24 +1,27 @@
 //! The relay: a cursor over the record log that delivers batches for ever and hears the ledger's watermark.
 //!
 //! Retention follows the watermark, never the delivery: what a transport acknowledged but the ledger does not have
-//! is sent again.
+//! is sent again. What the ledger lacks and the log has deleted (a ledger restored from an old backup) is reported to
+//! it as lost, so that it is listed there and the watermark moves on.
 
 mod metrics;
 mod transport;
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
+use weir_schemas::records::DAMAGED_TOPIC;
 
 pub use metrics::RelayMetrics;
 pub use transport::{Delivery, Transport, TransportError};
 
 use crate::cursor::{Cursor, LogRecord};
 use crate::error::LogError;
-use crate::log::RecordLog;
+use crate::log::{RecordLog, damaged_payload};
 
 /// How often gauges are refreshed while nothing moves.
 const GAUGE_INTERVAL: Duration = Duration::from_secs(1);
@@ -72,7 +75,9 @@ impl Relay {
         cancel: CancellationToken,
     ) -> Self {
         let cursor = log.cursor();
-        let worker = Worker { log: Arc::clone(&log), cursor, transport, options, metrics };
+        let log_of_worker = Arc::clone(&log);
+        let worker =
+            Worker { log: log_of_worker, cursor, transport, options, metrics, rewound: None, lost: 0..0 };
         let mut task = JoinSet::new();
         task.spawn(async move {
             cancel.run_until_cancelled(worker.run()).await;
@@ -108,6 +113,10 @@ struct Worker {
     transport: Transport,
     options: RelayOptions,
     metrics: RelayMetrics,
+    /// The watermark that the cursor was last rewound to; once is enough for each.
+    rewound: Option<u64>,
+    /// Sequences that the ledger lacks and the log no longer has.
+    lost: Range<u64>,
 }
 
 impl Worker {
@@ -118,6 +127,9 @@ impl Worker {
         loop {
             self.deliver(&batch).await;
             batch = loop {
+                if !self.lost.is_empty() {
+                    break self.lost_records();
+                }
                 durable.mark_unchanged();
                 match self.cursor.read(self.options.batch_records, self.options.batch_bytes) {
                     Ok(batch) if !batch.is_empty() => break batch,
@@ -165,14 +177,31 @@ impl Worker {
         self.log.set_watermark(delivery.watermark);
         self.metrics.show(&self.log.stats());
         let last = batch.iter().map(|record| record.sequence).max();
-        if last.is_some_and(|last| delivery.watermark < last) {
+        if last.is_some_and(|last| delivery.watermark < last) && self.rewound != Some(delivery.watermark) {
             tracing::warn!(
                 watermark = delivery.watermark,
                 sent = last,
                 "the ledger lacks records before those just sent; they are sent again"
             );
+            self.rewound = Some(delivery.watermark);
             self.cursor.rewind(delivery.watermark);
+            self.lost = delivery.watermark + 1..self.log.oldest_sequence();
+            if !self.lost.is_empty() {
+                tracing::error!(sequences = ?self.lost, "the ledger lost records that this log has deleted already");
+            }
         }
+    }
+
+    /// The next batch of reports of what nobody has any more.
+    fn lost_records(&mut self) -> Vec<LogRecord> {
+        let sender_id = self.log.sender_id();
+        let report = |sequence| LogRecord {
+            sequence,
+            topic: DAMAGED_TOPIC.to_owned(),
+            key: String::new(),
+            payload: damaged_payload(sender_id, sequence).to_string().into_bytes(),
+        };
+        self.lost.by_ref().take(self.options.batch_records).map(report).collect()
     }
 
     fn read_failed(&self, error: &LogError) {

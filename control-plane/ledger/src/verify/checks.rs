@@ -165,8 +165,8 @@ pub(super) async fn roll_ups(connection: &mut PgConnection, range: Range) -> Fou
 }
 
 /// What the gateways charged against what the workers counted. Prompt tokens are charged once however many attempts
-/// there were; before the first token, as far as they were computed or taken from cache. Which attempt's cache hits
-/// are charged is the gateway's to say where there were several, so these are compared only for one attempt.
+/// there were: the whole prompt of the first, or before the first token as far as the last one computed it or took
+/// it from cache. Cache hits are the last attempt's, unless several made tokens: then the gateway alone knows.
 pub(super) async fn executions(
     connection: &mut PgConnection,
     range: Range,
@@ -182,10 +182,11 @@ pub(super) async fn executions(
                  (record -> 'data' ->> 'generated_tokens')::bigint
              FROM ledger_unpriced
          ), executed AS (
-             SELECT request_id, min(started_at) AS started_at, bool_or(recovered) AS recovered, count(*) AS attempts,
-                 sum(generated_tokens) AS generated, (array_agg(cached_tokens ORDER BY attempt))[1] AS cached,
+             SELECT request_id, min(started_at) AS started_at, bool_or(recovered) AS recovered,
+                 count(*) FILTER (WHERE generated_tokens > 0) AS fruitful, sum(generated_tokens) AS generated,
+                 (array_agg(cached_tokens ORDER BY attempt DESC))[1] AS cached,
                  (array_agg(prompt_tokens ORDER BY attempt))[1] AS prompt,
-                 (array_agg(cached_tokens + computed_tokens ORDER BY attempt))[1] AS reached
+                 (array_agg(cached_tokens + computed_tokens ORDER BY attempt DESC))[1] AS reached
              FROM ledger_executions WHERE outcome <> 'refused' GROUP BY 1
          ), compared AS (
              SELECT coalesce(c.request_id, e.request_id) AS subject,
@@ -193,8 +194,8 @@ pub(super) async fn executions(
                  coalesce(c.prompt, 0) AS charged_prompt, coalesce(c.generated, 0) AS charged_generated,
                  CASE WHEN e.generated > 0 THEN e.prompt ELSE coalesce(e.reached, 0) END AS executed_prompt,
                  coalesce(e.generated, 0) AS executed_generated,
-                 CASE WHEN coalesce(e.attempts, 1) = 1 THEN coalesce(c.cached, 0) ELSE 0 END AS charged_cached,
-                 CASE WHEN coalesce(e.attempts, 1) = 1 THEN coalesce(e.cached, 0) ELSE 0 END AS executed_cached,
+                 CASE WHEN coalesce(e.fruitful, 1) <= 1 THEN coalesce(c.cached, 0) ELSE 0 END AS charged_cached,
+                 CASE WHEN coalesce(e.fruitful, 1) <= 1 THEN coalesce(e.cached, 0) ELSE 0 END AS executed_cached,
                  c.request_id IS NULL AS uncharged
              FROM charged c FULL JOIN executed e USING (request_id)
              WHERE coalesce(c.received_at, e.started_at) >= $2 AND coalesce(c.received_at, e.started_at) < $3

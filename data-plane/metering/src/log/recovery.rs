@@ -52,7 +52,7 @@ pub(super) fn recover(dir: &Path, options: &LogOptions) -> Result<Recovered, Log
     let active = SegmentFile::allocate(dir, next_segment, options.segment_bytes)?;
     active.begin(counters)?;
     active.sync()?;
-    scan.segments.insert(next_segment, SegmentInfo { bytes: HEADER_BYTES, ..SegmentInfo::default() });
+    scan.segments.insert(next_segment, SegmentInfo::begun(counters));
     let mut writer = Writer {
         dir: dir.to_owned(),
         options: options.clone(),
@@ -108,6 +108,11 @@ fn read_watermark(dir: &Path) -> Result<u64, LogError> {
     }
 }
 
+/// What stands for a record that its sender no longer has.
+pub(crate) fn damaged_payload(sender_id: &str, sequence: u64) -> serde_json::Value {
+    json!({"sender": sender_id, "sequence": sequence, "reason": "damaged or lost on the sender's disk"})
+}
+
 fn fill_missing(writer: &mut Writer, missing: &BTreeSet<u64>) -> Result<(), LogError> {
     for &sequence in missing {
         tracing::error!(
@@ -115,7 +120,7 @@ fn fill_missing(writer: &mut Writer, missing: &BTreeSet<u64>) -> Result<(), LogE
             sequence,
             "a record was damaged on disk; the ledger is told"
         );
-        let payload = json!({"sender": writer.options.sender_id, "sequence": sequence, "reason": "damaged on the sender's disk"});
+        let payload = damaged_payload(&writer.options.sender_id, sequence);
         writer.buffer.record(NO_ENTRY, sequence, DAMAGED_TOPIC, "", &payload)?;
         let place = writer.write_buffer()?;
         writer.note_record(place.segment, sequence);
@@ -152,8 +157,12 @@ impl Scan {
         let bytes = fs::read(&path).map_err(LogError::io("read", &path))?;
         let header_bytes = usize::try_from(HEADER_BYTES).expect("forty").min(bytes.len());
         let (header, frames) = bytes.split_at(header_bytes);
+        let mut info = SegmentInfo::default();
         match segment::parse_header(id, header) {
-            Ok(Some(counters)) => self.counters(counters),
+            Ok(Some(counters)) => {
+                self.counters(counters);
+                info.first_sequence = counters.next_sequence;
+            }
             Ok(None) if frames.iter().all(|&byte| byte == 0) => {
                 self.empty.push(id);
                 return Ok(());
@@ -162,7 +171,6 @@ impl Scan {
                 tracing::warn!(segment = %path.display(), "damaged record log segment header; its frames are read");
             }
         }
-        let mut info = SegmentInfo::default();
         for item in Frames::new(frames) {
             let (Item::Frame(_, range) | Item::Damage(range)) = &item;
             info.bytes = HEADER_BYTES + range.end as u64;
@@ -202,6 +210,10 @@ impl Scan {
             }
             Frame::Record { entry, sequence, .. } => {
                 self.entries.remove(&entry);
+                if info.first_sequence == 0 {
+                    // Its header was damaged.
+                    info.first_sequence = sequence;
+                }
                 info.max_sequence = info.max_sequence.max(sequence);
                 self.expect_up_to(sequence.saturating_sub(1));
                 self.highest = self.highest.max(sequence);

@@ -46,10 +46,19 @@ pub(crate) struct Writer {
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct SegmentInfo {
     pub(super) bytes: u64,
+    /// The next sequence when it was begun: this one and later ones are in it or in later segments.
+    pub(super) first_sequence: u64,
     /// Highest sequence of a record in it; 0 where there is none.
     pub(super) max_sequence: u64,
     /// Open entries whose open frame is in it.
     pub(super) pins: usize,
+}
+
+impl SegmentInfo {
+    /// Of a segment that has only its header.
+    pub(super) fn begun(counters: Counters) -> Self {
+        Self { bytes: HEADER_BYTES, first_sequence: counters.next_sequence, ..Self::default() }
+    }
 }
 
 /// Where an open entry's frames are.
@@ -163,6 +172,11 @@ impl Writer {
         self.dirty
     }
 
+    /// Sequences before this one were deleted with their segments.
+    pub(super) fn oldest_sequence(&self) -> u64 {
+        self.segments.first_key_value().map_or(1, |(_, info)| info.first_sequence)
+    }
+
     /// Where the next frame goes.
     pub(super) fn position(&self) -> Durable {
         Durable { segment: self.active.id, offset: self.offset, sequence: self.counters.next_sequence - 1 }
@@ -248,7 +262,7 @@ impl Writer {
         self.spares.pop_front();
         self.sealed.push((std::mem::replace(&mut self.active, next), self.offset));
         self.offset = HEADER_BYTES;
-        self.segments.insert(self.active.id, SegmentInfo { bytes: HEADER_BYTES, ..SegmentInfo::default() });
+        self.segments.insert(self.active.id, SegmentInfo::begun(self.counters));
         Ok(())
     }
 }

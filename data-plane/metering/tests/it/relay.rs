@@ -151,6 +151,36 @@ async fn what_the_ledger_forgot_is_sent_again_while_the_log_has_it() {
 }
 
 #[tokio::test]
+async fn what_nobody_has_any_more_is_reported_as_lost_and_holds_nothing_up() {
+    let ledger = TestLedger::default();
+    let (address, _server) = ledger.serve(any_port()).await;
+    let sender = Sender::new();
+    let (relay, cancel) = sender.relay(address, SECRET, &mut Registry::default());
+    // Enough for several segments, most of them deleted once the ledger has them.
+    let payload = "x".repeat(20_000);
+    for _ in 0..60 {
+        let mut entry = sender.log.begin(&"open").unwrap();
+        entry.close("weir.usage.v1", "ten_1", |_| &payload).unwrap();
+    }
+    relay.flush(deadline()).await.unwrap();
+    sender.log.sync().unwrap();
+    // Restored from a backup of its first day.
+    ledger.0.lock().unwrap().records.split_off(&6);
+    sender.write(3);
+    let complete = async {
+        while ledger.0.lock().unwrap().watermark() < 63 {
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+    };
+    tokio::time::timeout_at(deadline(), complete).await.unwrap();
+    let held = ledger.0.lock().unwrap();
+    let is_report = |sequence: u64| held.records[&sequence].starts_with(b"{\"reason\":\"damaged or lost");
+    assert!(is_report(6) && is_report(20));
+    assert!((1..6).chain(61..=63).all(|sequence| !is_report(sequence)));
+    cancel.cancel();
+}
+
+#[tokio::test]
 async fn a_restarted_sender_goes_on_where_the_ledger_is() {
     let ledger = TestLedger::default();
     let (address, _server) = ledger.serve(any_port()).await;
