@@ -28,7 +28,9 @@ mod scheduler;
 pub mod sequence;
 pub mod step;
 
-pub use crate::engine::{AddError, Engine, EngineConfig, EngineCounters, EngineError, EngineLoad, StepReport};
+pub use crate::engine::{
+    AddError, Engine, EngineConfig, EngineCounters, EngineError, EngineLoad, StepReport,
+};
 pub use crate::executor::{Capacity, Executor, ExecutorError, Ticket};
 pub use crate::sampling::{Sampler, SamplingParams};
 pub use crate::sequence::{
