@@ -17,6 +17,7 @@ down: ## Stop what `make up DETACH=1` started, and wait for it
 	@if [ -x $(WEIR) ]; then $(WEIR) down; else echo "weir: not built, so nothing runs"; fi
 
 test: install models build ## All tests
+	@deploy/setup/test-python.sh
 	$(CARGO) test --release --workspace
 
 check: ## Formatting, lints, tidiness, licences
