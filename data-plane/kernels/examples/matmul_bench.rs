@@ -9,6 +9,7 @@
 //! the time to multiply at the rate that the same kernel reaches on a weight that stays in the second cache level.
 #![expect(clippy::print_stdout, reason = "a benchmark prints its results")]
 
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
 use weir_kernels::cpu::{Cpu, Isa, MatmulInput, MatmulOutput, PackedMatrix, ThreadPool};
@@ -95,19 +96,21 @@ impl Shape {
 
 /// Bytes a second at which all threads together read 96 MB (the size of SmolLM2's weights) from end to end, at best.
 fn read_bandwidth(threads: usize) -> f64 {
+    const PART: usize = 1 << 16;
     let pool = ThreadPool::new(threads);
     let words = vec![1_u64; 12 << 20];
-    let part = words.len() / pool.num_threads();
     let mut best = f64::INFINITY;
     for _ in 0..20 {
+        let next = AtomicUsize::new(0);
         let start = Instant::now();
-        pool.run(&|thread| {
-            let part = &words[thread * part..][..part];
-            std::hint::black_box(part.iter().fold(0, |sum, word| sum ^ word));
+        pool.run(&|_| {
+            while let Some(part) = words.chunks(PART).nth(next.fetch_add(1, Ordering::Relaxed)) {
+                std::hint::black_box(part.iter().fold(0, |sum, word| sum ^ word));
+            }
         });
         best = best.min(start.elapsed().as_secs_f64());
     }
-    as_f64(part * pool.num_threads() * size_of::<u64>()) / best
+    as_f64(size_of_val(words.as_slice())) / best
 }
 
 #[expect(clippy::cast_precision_loss, reason = "counts far below 2^53")]

@@ -1,7 +1,9 @@
 //! A pinned thread pool for calls of microseconds: workers spin for a bounded time between calls, then sleep.
 //!
-//! One call at a time: every thread (the caller is thread 0) runs the same function with its own index, and the call returns
-//! when all have. There are no queues and no tasks; a call that wants balance shares an atomic counter among its threads.
+//! One call at a time. The caller always works; a worker joins if it arrives before the caller is done, and only those that
+//! joined are waited for. On an idle machine all arrive within a microsecond. On a busy one a worker may not get a CPU for
+//! milliseconds, and the call is over without it instead of waiting. So a call's function must do all of the work on
+//! whatever threads run it: threads share it out through an atomic counter.
 
 mod affinity;
 
@@ -33,11 +35,8 @@ pub struct ThreadPool {
 
 #[derive(Debug)]
 struct Shared {
-    /// Counts calls; a worker runs when it sees a new number.
-    call: AtomicU64,
+    state: CallState,
     job: JobSlot,
-    /// Workers that have not finished the current call.
-    pending: AtomicUsize,
     stop: AtomicBool,
     /// Threads asleep (or about to be) on `wake`.
     sleepers: AtomicUsize,
@@ -46,11 +45,56 @@ struct Shared {
     panic: Mutex<Option<Box<dyn Any + Send>>>,
 }
 
+/// The number of the current call, whether workers may still join it, and how many are in it: one word, so that joining and
+/// closing cannot cross.
+#[derive(Debug)]
+struct CallState(AtomicU64);
+
+impl CallState {
+    const WORKERS: u64 = (1 << 16) - 1;
+    const OPEN: u64 = 1 << 16;
+    const CALL: u64 = 1 << 17;
+
+    /// Starts the next call. Nobody is in the last one.
+    fn open(&self) {
+        let state = self.0.load(Ordering::Relaxed);
+        self.0.store((state & !(Self::CALL - 1)) + Self::CALL + Self::OPEN, Ordering::SeqCst);
+    }
+
+    /// Lets nobody join any more.
+    fn close(&self) {
+        self.0.fetch_and(!Self::OPEN, Ordering::AcqRel);
+    }
+
+    /// Whether all that joined have left.
+    fn is_empty(&self) -> bool {
+        self.0.load(Ordering::Acquire) & Self::WORKERS == 0
+    }
+
+    /// The current call, if it is open and not `last`.
+    fn new_call(&self, last: u64) -> Option<u64> {
+        let state = self.0.load(Ordering::SeqCst);
+        (state & Self::OPEN != 0 && state / Self::CALL != last).then_some(state / Self::CALL)
+    }
+
+    /// Joins `call` if it is still open.
+    fn join(&self, call: u64) -> bool {
+        let may_join =
+            |state: u64| (state & Self::OPEN != 0 && state / Self::CALL == call).then_some(state + 1);
+        self.0.fetch_update(Ordering::AcqRel, Ordering::Relaxed, may_join).is_ok()
+    }
+
+    /// Leaves the call; returns whether nobody is left.
+    fn leave(&self) -> bool {
+        self.0.fetch_sub(1, Ordering::SeqCst) & Self::WORKERS == 1
+    }
+}
+
 /// The current call's function, its lifetime erased.
 struct JobSlot(UnsafeCell<Option<&'static Job<'static>>>);
 
-// SAFETY: written by the one caller only while no worker is in a call (`pending` is 0), read by workers only between their
-// seeing the call's number (released after the write) and their leaving `pending`.
+// SAFETY: written by the one caller only while no worker is in a call and none can join (the last call is closed and empty),
+// read by workers only between joining a call and leaving it.
 unsafe impl Sync for JobSlot {}
 // SAFETY: the function is `Sync`, so a reference to it may move between threads.
 unsafe impl Send for JobSlot {}
@@ -66,9 +110,8 @@ impl ThreadPool {
     /// which is left to the caller. If the system refuses a thread, the pool is smaller.
     pub fn new(num_threads: usize) -> Self {
         let shared = Arc::new(Shared {
-            call: AtomicU64::new(0),
+            state: CallState(AtomicU64::new(0)),
             job: JobSlot(UnsafeCell::new(None)),
-            pending: AtomicUsize::new(0),
             stop: AtomicBool::new(false),
             sleepers: AtomicUsize::new(0),
             lock: Mutex::new(()),
@@ -95,24 +138,25 @@ impl ThreadPool {
         self.workers.len() + 1
     }
 
-    /// Runs `job(thread)` on every thread, `thread` in `0..num_threads`, and returns when all are done. A panic in any of them
-    /// is raised here, after all are done. Must not be called from inside a job.
+    /// Runs `job(thread)` on this thread (as 0) and on those workers that arrive in time, each once with its own index in
+    /// `1..num_threads`, and returns when all that began are done. A panic in any of them is raised here, after all are
+    /// done. Must not be called from inside a job.
     pub fn run(&self, job: &Job<'_>) {
         if self.workers.is_empty() {
             return job(0);
         }
         let _running = held(&self.running);
         let shared = &*self.shared;
-        // SAFETY: only the lifetime changes. Workers use the reference only until they leave `pending`, and this function
-        // does not return (or unwind) before `pending` is 0, so the borrow outlives every use.
+        // SAFETY: only the lifetime changes. Workers use the reference only while they are in the call, and this function does
+        // not return (or unwind) before the call is closed and empty, so the borrow outlives every use.
         let erased = unsafe { std::mem::transmute::<&Job<'_>, &'static Job<'static>>(job) };
-        // SAFETY: no worker is in a call: the previous one ended with `pending` at 0, and `running` is held.
+        // SAFETY: the last call is closed and empty, and `running` is held.
         unsafe { *shared.job.0.get() = Some(erased) };
-        shared.pending.store(self.workers.len(), Ordering::Relaxed);
-        shared.call.fetch_add(1, Ordering::SeqCst);
+        shared.state.open();
         shared.wake_sleepers();
         let own = catch_unwind(AssertUnwindSafe(|| job(0)));
-        shared.wait_until(|| shared.pending.load(Ordering::Acquire) == 0);
+        shared.state.close();
+        shared.wait_until(|| shared.state.is_empty());
         let theirs = held(&shared.panic).take();
         if let Some(payload) = own.err().or(theirs) {
             resume_unwind(payload);
@@ -123,20 +167,22 @@ impl ThreadPool {
 impl Shared {
     /// A worker's life.
     fn serve(&self, index: usize) {
-        let mut seen = 0;
+        let mut last = 0;
         loop {
-            self.wait_until(|| self.call.load(Ordering::SeqCst) != seen || self.stop.load(Ordering::SeqCst));
+            self.wait_until(|| self.state.new_call(last).is_some() || self.stop.load(Ordering::SeqCst));
             if self.stop.load(Ordering::SeqCst) {
                 return;
             }
-            seen += 1;
-            // SAFETY: a new call's number was seen, so its function was written before and stays until this worker leaves
-            // `pending` below.
+            let Some(call) = self.state.new_call(last).filter(|call| self.state.join(*call)) else {
+                continue;
+            };
+            last = call;
+            // SAFETY: this worker has joined the call, so its function was written before and stays until it leaves.
             let job = unsafe { *self.job.0.get() }.expect("a call has a function");
             if let Err(payload) = catch_unwind(AssertUnwindSafe(|| job(index))) {
                 *held(&self.panic) = Some(payload);
             }
-            if self.pending.fetch_sub(1, Ordering::SeqCst) == 1 {
+            if self.state.leave() {
                 self.wake_sleepers();
             }
         }
@@ -195,18 +241,45 @@ impl Drop for ThreadPool {
 mod tests {
     use super::*;
 
+    /// A job that is over only when every thread is in it.
+    fn run_on_all(pool: &ThreadPool, work: &Job<'_>) {
+        let arrived = AtomicUsize::new(0);
+        pool.run(&|thread| {
+            arrived.fetch_add(1, Ordering::SeqCst);
+            while arrived.load(Ordering::SeqCst) < pool.num_threads() {
+                std::thread::yield_now();
+            }
+            work(thread);
+        });
+    }
+
     #[test]
-    fn every_thread_runs_every_call_once() {
+    fn every_thread_runs_a_call_once() {
         for num_threads in [1, 2, 3, 5] {
             let pool = ThreadPool::new(num_threads);
             assert_eq!(pool.num_threads(), num_threads);
             let counts: Vec<AtomicUsize> = (0..num_threads).map(|_| AtomicUsize::new(0)).collect();
-            for call in 1..=200 {
-                pool.run(&|thread| {
+            for call in 1..=50 {
+                run_on_all(&pool, &|thread| {
                     counts[thread].fetch_add(1, Ordering::Relaxed);
                 });
                 assert!(counts.iter().all(|count| count.load(Ordering::Relaxed) == call));
             }
+        }
+    }
+
+    #[test]
+    fn shared_work_is_done_once_whoever_comes() {
+        let pool = ThreadPool::new(3);
+        let done: Vec<AtomicUsize> = (0..64).map(|_| AtomicUsize::new(0)).collect();
+        for call in 1..=2000 {
+            let next = AtomicUsize::new(0);
+            pool.run(&|_| {
+                while let Some(done) = done.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    done.fetch_add(1, Ordering::Relaxed);
+                }
+            });
+            assert!(done.iter().all(|done| done.load(Ordering::Relaxed) == call));
         }
     }
 
@@ -216,7 +289,7 @@ mod tests {
         let total = AtomicUsize::new(0);
         for _ in 0..5 {
             std::thread::sleep(3 * SPIN_LIMIT);
-            pool.run(&|_| {
+            run_on_all(&pool, &|_| {
                 total.fetch_add(1, Ordering::Relaxed);
             });
         }
@@ -227,7 +300,7 @@ mod tests {
     fn a_sleeping_caller_wakes() {
         let pool = ThreadPool::new(2);
         let done = AtomicBool::new(false);
-        pool.run(&|thread| {
+        run_on_all(&pool, &|thread| {
             if thread == 1 {
                 std::thread::sleep(5 * SPIN_LIMIT);
                 done.store(true, Ordering::Relaxed);
@@ -240,11 +313,11 @@ mod tests {
     fn a_panic_reaches_the_caller_and_the_pool_survives() {
         let pool = ThreadPool::new(2);
         for bad in 0..2 {
-            let call = || pool.run(&|thread| assert_ne!(thread, bad, "as asked"));
+            let call = || run_on_all(&pool, &|thread| assert_ne!(thread, bad, "as asked"));
             assert!(catch_unwind(AssertUnwindSafe(call)).is_err());
         }
         let total = AtomicUsize::new(0);
-        pool.run(&|_| {
+        run_on_all(&pool, &|_| {
             total.fetch_add(1, Ordering::Relaxed);
         });
         assert_eq!(total.into_inner(), 2);
