@@ -10,6 +10,7 @@ use super::facts::ModelFacts;
 use super::load_error::LoadError;
 use super::model_file::ModelFile;
 use super::ops::{Ops, Projection};
+use super::planes;
 use super::scratch::{Rows, Scratch};
 use super::weights::{LayerWeights, Weights};
 use crate::step::{PlanRow, StepPlan};
@@ -109,14 +110,15 @@ fn attention<O: Ops>(
 ) {
     let input =
         MatmulInput::RmsNorm { x: rows.hidden, weight: &layer.attention_norm, epsilon: facts.rms_epsilon };
-    ops.project(
-        input,
-        [
-            Projection { weight: &layer.query, out: rows.query, accumulate: false },
-            Projection { weight: &layer.key, out: rows.key, accumulate: false },
-            Projection { weight: &layer.value, out: rows.value, accumulate: false },
-        ],
-    );
+    let query = Projection { weight: &layer.query, out: &mut *rows.query, accumulate: false };
+    let key = Projection { weight: &layer.key, out: &mut *rows.key, accumulate: false };
+    if O::ROUNDS_INPUT {
+        ops.project(input, [query, key]);
+        value_in_planes(ops, facts, layer, rows);
+    } else {
+        let value = Projection { weight: &layer.value, out: &mut *rows.value, accumulate: false };
+        ops.project(input, [query, key, value]);
+    }
     #[expect(clippy::cast_precision_loss, reason = "heads have some hundred components")]
     let scale = (facts.head_dim as f32).sqrt().recip();
     let params = AttentionParams { num_heads: facts.num_heads, scale, window: None };
@@ -124,6 +126,22 @@ fn attention<O: Ops>(
     ops.attention(pool, &step, rows.query, rows.key, rows.value, rows.attended);
     let output = Projection { weight: &layer.attention_output, out: rows.hidden, accumulate: true };
     ops.project(MatmulInput::Rows(rows.attended), [output]);
+}
+
+/// `value = value_weight · rms_norm(hidden)`, the input in two planes: see [`planes`].
+fn value_in_planes<O: Ops>(
+    ops: &O,
+    facts: &ModelFacts,
+    layer: &LayerWeights<O::Matrix>,
+    rows: &mut Rows<&mut [f32]>,
+) {
+    ops.rms_norm(rows.hidden, &layer.attention_norm, facts.rms_epsilon, rows.normed);
+    let (coarse, fine) = rows.planes.split_at_mut(rows.normed.len());
+    planes::split(rows.normed, coarse, fine);
+    let products = Projection { weight: &layer.value, out: &mut *rows.plane_values, accumulate: false };
+    ops.project(MatmulInput::Rows(rows.planes), [products]);
+    let (coarse, fine) = rows.plane_values.split_at(rows.value.len());
+    planes::add(coarse, fine, rows.value);
 }
 
 /// `hidden += down(silu(gate(x)) · up(x))` with `x = rms_norm(hidden)`.

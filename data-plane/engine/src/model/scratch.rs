@@ -31,6 +31,11 @@ pub(super) struct Rows<B> {
     pub(super) attended: B,
     pub(super) gate: B,
     pub(super) up: B,
+    /// The normalised input of the value projection.
+    pub(super) normed: B,
+    /// The same in two planes, and their products: twice as many rows.
+    pub(super) planes: B,
+    pub(super) plane_values: B,
 }
 
 /// The parts of the scratch memory that a step uses.
@@ -53,6 +58,9 @@ impl Scratch {
                 attended: zeros(facts.query_dim()),
                 gate: zeros(facts.feed_forward_dim),
                 up: zeros(facts.feed_forward_dim),
+                normed: zeros(facts.hidden_dim),
+                planes: zeros(2 * facts.hidden_dim),
+                plane_values: zeros(2 * facts.kv_dim()),
             },
             sampling: vec![0.0; max_samples * facts.hidden_dim],
             logits: vec![0.0; max_samples * facts.vocab_size as usize],
@@ -72,6 +80,9 @@ impl Scratch {
                 attended: &mut rows.attended[..num_tokens * facts.query_dim()],
                 gate: &mut rows.gate[..num_tokens * facts.feed_forward_dim],
                 up: &mut rows.up[..num_tokens * facts.feed_forward_dim],
+                normed: &mut rows.normed[..num_tokens * facts.hidden_dim],
+                planes: &mut rows.planes[..2 * num_tokens * facts.hidden_dim],
+                plane_values: &mut rows.plane_values[..2 * num_tokens * facts.kv_dim()],
             },
             sampling: &mut self.sampling[..num_samples * facts.hidden_dim],
             logits: &mut self.logits[..num_samples * facts.vocab_size as usize],
