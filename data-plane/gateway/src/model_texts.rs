@@ -140,3 +140,44 @@ fn keep(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
     std::fs::write(&staging, bytes)?;
     std::fs::rename(&staging, path)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{Issuer, snapshot};
+    use crate::testing_text::byte_level;
+
+    fn version(tokenizer_digest: &str) -> PinnedVersion {
+        let gateway = weir_schemas::ids::GatewayId::from_u128(9);
+        snapshot(&Issuer::new(1), gateway, tokenizer_digest).resources.versions.remove(0)
+    }
+
+    #[tokio::test]
+    async fn a_kept_text_is_used_only_if_it_is_the_pinned_one() {
+        let directory = tempfile::tempdir().unwrap();
+        let texts = ModelTexts::new(directory.path()).unwrap();
+        let bytes = byte_level().to_bytes();
+        let pinned = version(&digest(&bytes));
+        let path = texts.path(&pinned.tokenizer_digest).unwrap();
+        assert!(matches!(texts.get(&pinned, &[]).await, Err(ModelTextError::NoWorker)));
+        keep(&path, &bytes[1..]).unwrap();
+        assert!(matches!(texts.get(&pinned, &[]).await, Err(ModelTextError::NoWorker)));
+        keep(&path, &bytes).unwrap();
+        let built = texts.get(&pinned, &[]).await.unwrap();
+        assert!(Arc::ptr_eq(&built, &texts.get_built(&pinned).unwrap()));
+        texts.retain(&[]);
+        assert!(texts.get_built(&pinned).is_none());
+    }
+
+    #[tokio::test]
+    async fn what_is_no_digest_names_no_file() {
+        let directory = tempfile::tempdir().unwrap();
+        let texts = ModelTexts::new(directory.path()).unwrap();
+        for bad in ["", "sha256:", "sha256:../../../../etc/passwd", &format!("md5:{}", "0".repeat(64))] {
+            assert!(
+                matches!(texts.get(&version(bad), &[]).await, Err(ModelTextError::Digest { .. })),
+                "{bad}"
+            );
+        }
+    }
+}

@@ -115,6 +115,17 @@ impl Recorder {
 
     fn write(&self, entry: &mut OpenEntry, request: RequestId, charge: ChargeData) -> Result<(), LogError> {
         let tenant = charge.tenant.to_string();
+        tracing::debug!(
+            %request,
+            %tenant,
+            model = charge.requested_model,
+            reason = ?charge.finish_reason,
+            prompt_tokens = charge.prompt_tokens,
+            cached_prompt_tokens = charge.cached_prompt_tokens,
+            generated_tokens = charge.generated_tokens,
+            ttft_us = charge.ttft_us,
+            "request ended"
+        );
         self.metrics.ended(&charge);
         entry.close(USAGE_TOPIC, &tenant, |sequence| self.record(request, charge, sequence)).map(drop)
     }

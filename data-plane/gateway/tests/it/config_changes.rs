@@ -62,3 +62,31 @@ async fn a_model_text_of_another_digest_is_never_used() {
     assert_eq!(answer.error().2.as_deref(), Some("model_warming"));
     assert!(harness.workers[0].requests().is_empty());
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_replica_that_leaves_the_config_takes_nothing_new_and_ends_what_it_has() {
+    let harness = Harness::new(2).await;
+    harness.workers[0].script(Script::Hold(vec!["a"]));
+    let mut running = harness.client.chat_stream(&harness.token, json!({})).await;
+    running.event().await.unwrap();
+    assert_eq!(harness.workers[0].requests().len(), 1);
+    harness.workers[0].script(Script::answer(&["b"]));
+    let leaves = harness.workers[0].id;
+    harness
+        .control_plane
+        .change(|config| config.resources.replicas.retain(|replica| replica.worker != leaves));
+    // Equally loaded otherwise, the first replica would get half of these.
+    eventually("applied", || harness.control_plane.applied(ResourceType::Replicas) == 2).await;
+    for _ in 0..20 {
+        assert_eq!(harness.client.chat(&harness.token, json!({})).await.status, 200);
+    }
+    assert!(harness.workers[1].requests().len() >= 19);
+    drop(running);
+    eventually("the running one is cancelled where it runs, and charged", || {
+        let cancelled = |charge: &&weir_schemas::records::ChargeRecord| {
+            charge.data.finish_reason == FinishReason::Cancelled && charge.data.generated_tokens == 1
+        };
+        harness.workers[0].cancelled() == 1 && harness.ledger.charges().iter().filter(cancelled).count() == 1
+    })
+    .await;
+}
