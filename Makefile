@@ -27,10 +27,14 @@ check: ## Formatting, lints, tidiness, licences
 	@if $(CARGO) deny --version >/dev/null 2>&1; then $(CARGO) deny check; \
 	else echo "check: cargo-deny is not installed; licences and advisories were not checked"; fi
 
-bench: install models build ## Load test through the gateway
+bench: install models build bench-engine ## Every benchmark
 	$(CARGO) run --release -p weir-tests --bin bench
+	$(CARGO) run --release -p weir-metering --example record_log_bench
+	$(CARGO) run --release -p weir-ledger --example ledger_bench
+	$(CARGO) run --release -p weir-text --example encode_speed
+	$(CARGO) run --release -p weir-kernels --example matmul_bench
 
-bench-engine: install models ## Aggregate decode beside llama.cpp's, same machine and file
+bench-engine: install models ## Aggregate decode beside llama.cpp's batched bench, same machine and file
 	tests/bench/engine.sh
 
 openapi: build ## Write openapi.yaml from what the control plane serves

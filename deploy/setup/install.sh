@@ -14,14 +14,14 @@ has_postgres() {
     has initdb && has postgres
 }
 
-# Debian splits venv and pip off python3; one of them is enough to fetch the models.
-has_python_with_pip() {
-    has python3 && { python3 -m pip --version || python3 -c 'import ensurepip, venv'; } >/dev/null 2>&1
+# Debian splits venv off python3; with it comes a pip for the models and for the test clients.
+has_python_with_venv() {
+    has python3 && python3 -c 'import ensurepip, venv' >/dev/null 2>&1
 }
 
 missing=
 has_postgres || missing="$missing postgresql"
-has_python_with_pip || missing="$missing python3 python3-venv python3-pip"
+has_python_with_venv || missing="$missing python3 python3-venv"
 has cc || missing="$missing gcc libc6-dev"
 has curl || missing="$missing curl ca-certificates"
 

@@ -6,13 +6,13 @@ use std::sync::Arc;
 use anyhow::Context;
 use tokio_util::sync::CancellationToken;
 
+use super::dev_env;
+use super::dev_env::{self, kept_admin_token};
 use super::first_run::POOL;
 use super::stack::Stack;
-use super::state_dir::{StateDir, write_private};
+use super::state_dir::StateDir;
 use crate::process::Process;
 
-/// The file with the operator's token.
-const ADMIN_TOKEN: &str = "admin_token";
 /// How long running requests may go on when `weir up` is asked to stop: someone waits at the keyboard.
 const DRAIN_TIMEOUT_MS: u64 = 10_000;
 
@@ -59,10 +59,10 @@ pub(super) async fn start(
     let config = weir_server::Config::try_from(raw)?;
     let cancel = CancellationToken::new();
     let deps = weir_server::Deps { clock: clock.clone(), metrics_text: metrics_text.clone() };
-    let server = weir_server::start(config.clone(), deps, &mut process.registry, cancel.clone())
+    let mut server = weir_server::start(config.clone(), deps, &mut process.registry, cancel.clone())
         .await
         .context("the control plane did not start")?;
-    let admin_token = admin_token(state, server.bootstrap_token.as_deref(), &config).await?;
+    let admin_token = admin_token(state, server.bootstrap_token.take(), &config).await?;
     let (http_addr, control_plane) = (server.http_addr, format!("http://{}", server.rpc_addr));
     stack.push("control plane", cancel, server.stopped());
 
@@ -137,24 +137,18 @@ pub(super) async fn start(
     })
 }
 
-/// The operator's token: shown once by the first start, kept here; made anew if the file was lost.
+/// The operator's token: told once by the first start, kept in `dev.env`; made anew if that was lost.
 async fn admin_token(
     state: &StateDir,
-    bootstrap_token: Option<&str>,
+    bootstrap_token: Option<String>,
     config: &weir_server::Config,
 ) -> anyhow::Result<String> {
-    let path = state.path(ADMIN_TOKEN);
-    let token = match bootstrap_token {
-        Some(token) => token.to_owned(),
-        None => match std::fs::read_to_string(&path) {
-            Ok(token) if !token.trim().is_empty() => return Ok(token.trim().to_owned()),
-            Ok(_) | Err(_) => weir_server::issue_admin_token(config, &Process::clock())
-                .await
-                .context("the admin token was lost, and no other could be made")?,
-        },
-    };
-    write_private(&path, token.as_bytes())?;
-    Ok(token)
+    match bootstrap_token.or_else(|| kept_admin_token(&state.path(dev_env::FILE))) {
+        Some(token) => Ok(token),
+        None => weir_server::issue_admin_token(config, &Process::clock())
+            .await
+            .context("the admin token was lost, and no other could be made"),
+    }
 }
 
 fn folder(state: &StateDir, name: &str) -> anyhow::Result<PathBuf> {

@@ -1,6 +1,5 @@
 //! `.weir/dev.env`: what scripts need to talk to this installation. It holds secrets, so only its owner can read it.
 
-use std::collections::BTreeMap;
 use std::path::Path;
 
 use super::state_dir::write_private;
@@ -34,11 +33,11 @@ impl DevEnv {
     }
 }
 
-/// The key that an earlier start left, if any: it survives restarts.
-pub(super) fn kept_api_key(path: &Path) -> Option<String> {
+/// What an earlier start left under this name, if anything: key and token survive restarts, and stand nowhere else.
+pub(super) fn kept(path: &Path, name: &str) -> Option<String> {
     let text = std::fs::read_to_string(path).ok()?;
     let variables: BTreeMap<&str, &str> = text.lines().filter_map(|line| line.split_once('=')).collect();
-    variables.get("WEIR_API_KEY").map(|key| (*key).to_owned()).filter(|key| !key.is_empty())
+    variables.get(name).map(|value| (*value).to_owned()).filter(|value| !value.is_empty())
 }
 
 #[cfg(test)]
@@ -46,10 +45,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_key_survives() {
+    fn key_and_token_survive() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join(FILE);
-        assert_eq!(kept_api_key(&path), None);
+        assert_eq!(kept(&path, "WEIR_API_KEY"), None);
         let env = DevEnv {
             base_url: "http://127.0.0.1:1/v1".into(),
             api_key: "a.b=c.d".into(),
@@ -58,6 +57,7 @@ mod tests {
             metrics_url: "http://127.0.0.1:1/metrics".into(),
         };
         env.write(&path).unwrap();
-        assert_eq!(kept_api_key(&path).as_deref(), Some("a.b=c.d"));
+        assert_eq!(kept(&path, "WEIR_API_KEY").as_deref(), Some("a.b=c.d"));
+        assert_eq!(kept(&path, "WEIR_ADMIN_TOKEN").as_deref(), Some("t"));
     }
 }

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use weir_worker::Inspection;
 
 use super::admin::{Admin, Unauthorized, id};
-use super::dev_env::kept_api_key;
+use super::dev_env;
 use crate::screen::say;
 
 const TENANT: &str = "dev";
@@ -31,7 +31,7 @@ const PRICE: [(&str, &str); 3] = [
 pub(super) async fn ensure(
     admin: &Admin,
     artifact: &Inspection,
-    dev_env: &Path,
+    env_file: &Path,
     admin_url: &str,
 ) -> anyhow::Result<String> {
     let tenant = id(&admin.ensure_named("/tenants", TENANT).await?)?;
@@ -42,7 +42,7 @@ pub(super) async fn ensure(
     let is_ours = |entry: &Value| entry["version_id"] == version.as_str() && entry["pool"] == POOL;
     admin.ensure("/deployments", is_ours, deployment).await?;
     alias(admin, &version).await?;
-    api_key(admin, &tenant, dev_env, admin_url).await
+    api_key(admin, &tenant, env_file, admin_url).await
 }
 
 /// A version is immutable: a file that moved, or another one, is another version.
@@ -92,8 +92,8 @@ async fn alias(admin: &Admin, version: &str) -> anyhow::Result<()> {
 }
 
 /// The key of an earlier start, if it is still good; a new one is shown once and kept in `dev.env` only.
-async fn api_key(admin: &Admin, tenant: &str, dev_env: &Path, admin_url: &str) -> anyhow::Result<String> {
-    if let Some(key) = kept_api_key(dev_env)
+async fn api_key(admin: &Admin, tenant: &str, env_file: &Path, admin_url: &str) -> anyhow::Result<String> {
+    if let Some(key) = dev_env::kept(env_file, "WEIR_API_KEY")
         && is_good(&key, admin_url).await?
     {
         return Ok(key);
