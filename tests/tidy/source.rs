@@ -35,7 +35,11 @@ fn is_comment(line: &str) -> bool {
 
 #[test]
 fn sql_stands_where_it_belongs() {
-    let allowed = ["control-plane/server/src/store", "control-plane/ledger/src/store", "control-plane/ledger/src/verify"];
+    let allowed = [
+        "control-plane/server/src/store",
+        "control-plane/ledger/src/store",
+        "control-plane/ledger/src/verify",
+    ];
     let in_store = |path: &Path| {
         allowed.iter().any(|dir| path.starts_with(dir) || path == Path::new(&format!("{dir}.rs")))
     };
