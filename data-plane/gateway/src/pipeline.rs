@@ -129,8 +129,9 @@ impl Pipeline {
         let warming = |none| no_replica(none, request);
         let replica_tokens = self.registry.max_sequence_tokens(config, version.id).map_err(warming)?;
         let text = self.text(arrived, version).await?;
-        let prompt = self.tokeniser.tokenise(text, request.input.clone(), arrived.at).await?;
         let ceiling = Ceiling::new(config, *principal, version, replica_tokens);
+        let (input, context) = (request.input.clone(), ceiling.context_tokens());
+        let prompt = self.tokeniser.tokenise(text, input, context, arrived.at).await?;
         let max_tokens =
             output_budget::decide(&ceiling, prompt.len() as u64, request.max_tokens, request.input.param())?;
         let size = RequestSize { prompt_tokens: prompt.len() as u64, max_tokens: u64::from(max_tokens) };

@@ -28,13 +28,15 @@ impl Tokeniser {
         Self { long_inputs: Arc::new(Semaphore::new(threads.max(1))) }
     }
 
-    /// The prompt's tokens.
+    /// The prompt's tokens. What cannot have `context_tokens` or fewer is refused before it is encoded.
     pub(crate) async fn tokenise(
         &self,
         text: Arc<TextModel>,
         input: Input,
+        context_tokens: u64,
         now: DateTime<Utc>,
     ) -> Result<Vec<u32>, GatewayError> {
+        refuse_what_never_fits(&text, &input, context_tokens)?;
         if input_bytes(&input) <= INLINE_BYTES {
             return tokenise(&text, &input, now);
         }
@@ -57,6 +59,23 @@ fn input_bytes(input: &Input) -> usize {
         // Only checked, not encoded.
         Input::Tokens(_) => 0,
     }
+}
+
+/// By a lower bound that costs a count of bytes, so that a huge input is answered at once.
+fn refuse_what_never_fits(text: &TextModel, input: &Input, context_tokens: u64) -> Result<(), GatewayError> {
+    let prompt_tokens = match input {
+        // A token may span the end of a message and what the template writes there: one off for each.
+        Input::Chat(messages) => {
+            messages.iter().map(|message| text.least_tokens(&message.content).saturating_sub(1)).sum()
+        }
+        Input::Text(prompt) => text.least_tokens(prompt),
+        Input::Tokens(ids) => ids.len(),
+    } as u64;
+    if prompt_tokens <= context_tokens {
+        return Ok(());
+    }
+    let param = input.param();
+    Err(GatewayError::ContextLength { limit_tokens: context_tokens, prompt_tokens, output_tokens: 0, param })
 }
 
 fn tokenise(text: &TextModel, input: &Input, now: DateTime<Utc>) -> Result<Vec<u32>, GatewayError> {

@@ -16,7 +16,11 @@ fn chat(role: &str, content: &str) -> Input {
 }
 
 async fn tokens(model: &Arc<TextModel>, input: Input) -> Result<Vec<u32>, GatewayError> {
-    Tokeniser::new(1).tokenise(model.clone(), input, DateTime::UNIX_EPOCH).await
+    within(model, input, u64::MAX).await
+}
+
+async fn within(model: &Arc<TextModel>, input: Input, context: u64) -> Result<Vec<u32>, GatewayError> {
+    Tokeniser::new(1).tokenise(model.clone(), input, context, DateTime::UNIX_EPOCH).await
 }
 
 #[tokio::test]
@@ -42,4 +46,20 @@ async fn what_cannot_be_tokenised_is_the_callers_error() {
     assert!(reason(tokens(&model(None), chat("user", "x")).await).contains("/v1/completions"));
     assert!(reason(tokens(&with, Input::Tokens(vec![0, 100_000])).await).contains("token id"));
     assert!(reason(tokens(&with, Input::Text(String::new())).await).contains("empty"));
+}
+
+#[tokio::test]
+async fn what_can_never_fit_is_refused_with_a_lower_bound_and_what_may_fit_is_not() {
+    let model = model(Some(TEMPLATE));
+    let huge = "x".repeat(1 << 20);
+    for input in [Input::Text(huge.clone()), chat("user", &huge), Input::Tokens(vec![7; 200])] {
+        match within(&model, input, 100).await.unwrap_err() {
+            GatewayError::ContextLength { limit_tokens: 100, prompt_tokens, .. } => {
+                assert!(prompt_tokens > 100)
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+    assert_eq!(within(&model, Input::Tokens(vec![7; 100]), 100).await.unwrap().len(), 100);
+    assert_eq!(within(&model, Input::Text("abc".into()), 3).await.unwrap().len(), 3);
 }

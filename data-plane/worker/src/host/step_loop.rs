@@ -108,7 +108,7 @@ impl<X: Executor> StepLoop<X> {
 
     fn add(&mut self, attempt: NewAttempt) {
         let NewAttempt { session, handle, cancelled, execution, request, stop } = attempt;
-        let (commit, shown) = text_commit(self.text.clone(), stop);
+        let (commit, shown) = text_commit(self.text.clone(), &request.prompt, stop);
         match self.engine.add(request, Box::new(commit)) {
             Ok(id) => {
                 session.included(handle);

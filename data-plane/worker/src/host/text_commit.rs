@@ -24,9 +24,14 @@ pub(crate) struct TextCommit(Arc<Mutex<Text>>);
 #[derive(Debug)]
 pub(crate) struct ShownText(Arc<Mutex<Text>>);
 
-/// Both ends for one sequence.
-pub(crate) fn text_commit(model: Arc<TextModel>, matcher: StopMatcher) -> (TextCommit, ShownText) {
-    let text = Text { detokenizer: Detokenizer::new(model), matcher, pending: String::new(), matched: false };
+/// Both ends for one sequence that continues `prompt`.
+pub(crate) fn text_commit(
+    model: Arc<TextModel>,
+    prompt: &[TokenId],
+    matcher: StopMatcher,
+) -> (TextCommit, ShownText) {
+    let detokenizer = Detokenizer::continuing(model, prompt);
+    let text = Text { detokenizer, matcher, pending: String::new(), matched: false };
     let shared = Arc::new(Mutex::new(text));
     (TextCommit(shared.clone()), ShownText(shared))
 }
