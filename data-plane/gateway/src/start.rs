@@ -161,34 +161,7 @@ pub async fn start(
     let background = Background::new(&config, &deps, gateway_id, http_addr, texts.clone());
     let rejections = Arc::new(Rejections::new(gateway_id, log));
     background.spawn_writer(rejections.clone(), deps.clock.clone());
-    let requests = TaskTracker::new();
-    let pipeline = Pipeline {
-        clock: deps.clock.clone(),
-        epoch: Instant::now(),
-        admission: Arc::new(Admission::default()),
-        registry: background.registry.clone(),
-        texts,
-        tokeniser: Tokeniser::new(std::thread::available_parallelism().map_or(1, usize::from)),
-        recorder,
-        rejections: rejections.clone(),
-        generation: Arc::new(GenerationParts {
-            registry: background.registry.clone(),
-            metrics: metrics.clone(),
-            tasks: requests.clone(),
-            runtime: tokio::runtime::Handle::current(),
-            request_timeout: config.request_timeout,
-        }),
-    };
-    let edge = Arc::new(Edge {
-        clock: deps.clock,
-        config: background.current.clone(),
-        pipeline,
-        metrics,
-        metrics_text: deps.metrics_text,
-        max_body_bytes: config.max_body_bytes,
-        tasks: requests,
-        stopping: AtomicBool::new(false),
-    });
+    let edge = edge(&config, deps, metrics, &background, texts, recorder, rejections.clone());
     tracing::info!(gateway = %gateway_id, %http_addr, "gateway listening");
     let stopper = Stopper {
         edge: edge.clone(),
@@ -202,6 +175,46 @@ pub async fn start(
     let mut lifetime = JoinSet::new();
     lifetime.spawn(stopper.run(cancel));
     Ok(Running { http_addr, gateway_id, edge, lifetime })
+}
+
+/// The parts on a request's path.
+fn edge(
+    config: &Config,
+    deps: Deps,
+    metrics: Metrics,
+    background: &Background,
+    texts: Arc<ModelTexts>,
+    recorder: Arc<Recorder>,
+    rejections: Arc<Rejections>,
+) -> Arc<Edge> {
+    let requests = TaskTracker::new();
+    let pipeline = Pipeline {
+        clock: deps.clock.clone(),
+        epoch: Instant::now(),
+        admission: Arc::new(Admission::default()),
+        registry: background.registry.clone(),
+        texts,
+        tokeniser: Tokeniser::new(std::thread::available_parallelism().map_or(1, usize::from)),
+        recorder,
+        rejections,
+        generation: Arc::new(GenerationParts {
+            registry: background.registry.clone(),
+            metrics: metrics.clone(),
+            tasks: requests.clone(),
+            runtime: tokio::runtime::Handle::current(),
+            request_timeout: config.request_timeout,
+        }),
+    };
+    Arc::new(Edge {
+        clock: deps.clock,
+        config: background.current.clone(),
+        pipeline,
+        metrics,
+        metrics_text: deps.metrics_text,
+        max_body_bytes: config.max_body_bytes,
+        tasks: requests,
+        stopping: AtomicBool::new(false),
+    })
 }
 
 async fn open_log(

@@ -20,100 +20,53 @@ async fn rendered(error: GatewayError) -> (u16, Value, Option<String>, bool) {
     (status, json!([error["type"], error["code"], error["param"]]), retry_after, rate_limits)
 }
 
-/// The table of DESIGN.md section 6, and what belongs beside it.
+async fn check(error: GatewayError, status: u16, expected: [Option<&str>; 3], retry_after: Option<&str>) {
+    let name = format!("{error:?}");
+    let rate_limits = matches!(error, GatewayError::Admission(_));
+    let expected = (status, json!(expected), retry_after.map(str::to_owned), rate_limits);
+    assert_eq!(rendered(error).await, expected, "{name}");
+}
+
+const INVALID: Option<&str> = Some("invalid_request_error");
+
+/// The table of DESIGN.md section 6, and what belongs beside it: whose fault it is.
 #[tokio::test]
-async fn every_outcome_looks_as_the_table_says() {
-    const INVALID: &str = "invalid_request_error";
-    let seconds = |s: &str| Some(s.to_owned());
-    let refusal = |reason| {
-        let tokens = LimitState { limit: 10, remaining: 0, reset: Duration::from_secs(60) };
-        let limits = LimitStates { requests: None, tokens: Some(tokens) };
-        GatewayError::Admission(Box::new(Refusal {
-            reason,
-            retry_after: Some(Duration::from_millis(1500)),
-            limits,
-        }))
-    };
-    let unauthenticated = json!([INVALID, "invalid_api_key", null]);
-    let wait = Duration::from_secs(3);
-    let table = [
-        (GatewayError::Auth(AuthError::Missing), 401, unauthenticated.clone(), None, false),
-        (GatewayError::Auth(AuthError::Malformed), 401, unauthenticated.clone(), None, false),
-        (GatewayError::Auth(AuthError::Refused("expired")), 401, unauthenticated, None, false),
-        (
-            GatewayError::Auth(AuthError::Scope),
-            403,
-            json!([INVALID, "insufficient_permissions", null]),
-            None,
-            false,
-        ),
-        (
-            GatewayError::UnknownModel { model: "x".into() },
-            404,
-            json!([INVALID, "model_not_found", "model"]),
-            None,
-            false,
-        ),
-        (
-            GatewayError::ContextLength {
-                limit_tokens: 8,
-                prompt_tokens: 8,
-                output_tokens: 1,
-                param: "prompt",
-            },
-            400,
-            json!([INVALID, "context_length_exceeded", "prompt"]),
-            None,
-            false,
-        ),
-        (
-            refusal(RefusalReason::Requests { limit: 3 }),
-            429,
-            json!(["rate_limit_error", "rate_limit_exceeded", null]),
-            seconds("2"),
-            true,
-        ),
-        (
-            GatewayError::BudgetSpent,
-            429,
-            json!(["insufficient_quota", "insufficient_quota", null]),
-            None,
-            false,
-        ),
-        (
-            GatewayError::Capacity { retry_after: wait },
-            429,
-            json!(["rate_limit_error", "capacity_exhausted", null]),
-            seconds("3"),
-            false,
-        ),
-        (
-            GatewayError::ModelWarming { model: "x".into(), retry_after: wait },
-            503,
-            json!(["service_unavailable", "model_warming", null]),
-            seconds("3"),
-            false,
-        ),
-        (
-            GatewayError::Parameter(ParameterError::invalid("stop", "Invalid 'stop': no.".into())),
-            400,
-            json!([INVALID, "invalid_value", "stop"]),
-            None,
-            false,
-        ),
-        (
-            GatewayError::BodyTooLarge { limit_bytes: 5 },
-            413,
-            json!([INVALID, "request_too_large", null]),
-            None,
-            false,
-        ),
-        (GatewayError::EngineFailed, 500, json!(["server_error", "engine_failed", null]), None, false),
-    ];
-    for (error, status, kind_code_param, retry_after, rate_limits) in table {
-        let name = format!("{error:?}");
-        assert_eq!(rendered(error).await, (status, kind_code_param, retry_after, rate_limits), "{name}");
+async fn the_callers_faults_look_as_the_table_says() {
+    let invalid = async |error, status, code, param| check(error, status, [INVALID, code, param], None).await;
+    for auth in [AuthError::Missing, AuthError::Malformed, AuthError::Refused("expired")] {
+        invalid(GatewayError::Auth(auth), 401, Some("invalid_api_key"), None).await;
     }
+    invalid(GatewayError::Auth(AuthError::Scope), 403, Some("insufficient_permissions"), None).await;
+    let unknown = GatewayError::UnknownModel { model: "x".into() };
+    invalid(unknown, 404, Some("model_not_found"), Some("model")).await;
+    let long =
+        GatewayError::ContextLength { limit_tokens: 8, prompt_tokens: 8, output_tokens: 1, param: "prompt" };
+    invalid(long, 400, Some("context_length_exceeded"), Some("prompt")).await;
+    let parameter = ParameterError::invalid("stop", "Invalid 'stop': no.".into());
+    invalid(GatewayError::Parameter(parameter), 400, Some("invalid_value"), Some("stop")).await;
+    invalid(GatewayError::BodyTooLarge { limit_bytes: 5 }, 413, Some("request_too_large"), None).await;
+}
+
+/// The same table: limits, a full platform and faults of ours.
+#[tokio::test]
+async fn limits_and_faults_look_as_the_table_says() {
+    let tokens = LimitState { limit: 10, remaining: 0, reset: Duration::from_secs(60) };
+    let refusal = Refusal {
+        reason: RefusalReason::Requests { limit: 3 },
+        retry_after: Some(Duration::from_millis(1500)),
+        limits: LimitStates { requests: None, tokens: Some(tokens) },
+    };
+    let rate_limited = [Some("rate_limit_error"), Some("rate_limit_exceeded"), None];
+    check(GatewayError::Admission(Box::new(refusal)), 429, rate_limited, Some("2")).await;
+    let quota = [Some("insufficient_quota"), Some("insufficient_quota"), None];
+    check(GatewayError::BudgetSpent, 429, quota, None).await;
+    let retry_after = Duration::from_secs(3);
+    let full = [Some("rate_limit_error"), Some("capacity_exhausted"), None];
+    check(GatewayError::Capacity { retry_after }, 429, full, Some("3")).await;
+    let warming = [Some("service_unavailable"), Some("model_warming"), None];
+    check(GatewayError::ModelWarming { model: "x".into(), retry_after }, 503, warming, Some("3")).await;
+    let failed = [Some("server_error"), Some("engine_failed"), None];
+    check(GatewayError::EngineFailed, 500, failed, None).await;
 }
 
 #[test]
