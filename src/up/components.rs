@@ -7,7 +7,6 @@ use anyhow::Context;
 use tokio_util::sync::CancellationToken;
 
 use super::dev_env;
-use super::dev_env::{self, kept_admin_token};
 use super::first_run::POOL;
 use super::stack::Stack;
 use super::state_dir::StateDir;
@@ -143,7 +142,7 @@ async fn admin_token(
     bootstrap_token: Option<String>,
     config: &weir_server::Config,
 ) -> anyhow::Result<String> {
-    match bootstrap_token.or_else(|| kept_admin_token(&state.path(dev_env::FILE))) {
+    match bootstrap_token.or_else(|| dev_env::kept(&state.path(dev_env::FILE), "WEIR_ADMIN_TOKEN")) {
         Some(token) => Ok(token),
         None => weir_server::issue_admin_token(config, &Process::clock())
             .await

@@ -1,5 +1,6 @@
 //! `.weir/dev.env`: what scripts need to talk to this installation. It holds secrets, so only its owner can read it.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use super::state_dir::write_private;

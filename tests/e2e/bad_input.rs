@@ -128,7 +128,7 @@ async fn the_context_limit_is_exact_to_the_token() {
     let numbers: Vec<u64> =
         message.split(|c: char| !c.is_ascii_digit()).filter_map(|word| word.parse().ok()).collect();
     // The message names the limit; one token over it is refused, the limit itself is served.
-    let limit = *numbers.iter().find(|&&number| number >= 1_000 && number < 1_000_000).unwrap();
+    let limit = *numbers.iter().find(|&number| (1_000..1_000_000).contains(number)).unwrap();
     let over = json!({"max_tokens": limit - prompt + 1});
     refused(&api, "one token over", with(over), (400, "invalid_request_error")).await;
     let exactly = json!({"max_tokens": limit - prompt, "stop": ["e", "a", " "]});

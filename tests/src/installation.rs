@@ -137,7 +137,7 @@ impl Drop for Installation {
         } else {
             assert!(down.is_ok_and(|output| output.status.success()), "weir down failed");
         }
-        let _ = std::fs::remove_dir_all(self.postgres_home());
+        drop(std::fs::remove_dir_all(self.postgres_home()));
     }
 }
 

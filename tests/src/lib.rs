@@ -3,6 +3,7 @@
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
+    clippy::print_stderr,
     clippy::disallowed_methods,
     clippy::allow_attributes,
     reason = "equipment of tests: it fails by panicking"
