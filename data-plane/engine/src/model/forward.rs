@@ -113,8 +113,8 @@ fn attention<O: Ops>(
     let query = Projection { weight: &layer.query, out: &mut *rows.query, accumulate: false };
     let key = Projection { weight: &layer.key, out: &mut *rows.key, accumulate: false };
     if O::ROUNDS_INPUT {
-        ops.project(input, [query, key]);
-        value_in_planes(ops, facts, layer, rows);
+        ops.project(input, [query]);
+        key_and_value_in_planes(ops, facts, layer, rows);
     } else {
         let value = Projection { weight: &layer.value, out: &mut *rows.value, accumulate: false };
         ops.project(input, [query, key, value]);
@@ -128,8 +128,8 @@ fn attention<O: Ops>(
     ops.project(MatmulInput::Rows(rows.attended), [output]);
 }
 
-/// `value = value_weight · rms_norm(hidden)`, the input in two planes: see [`planes`].
-fn value_in_planes<O: Ops>(
+/// Keys and values of `rms_norm(hidden)`, the input in two planes: see [`planes`].
+fn key_and_value_in_planes<O: Ops>(
     ops: &O,
     facts: &ModelFacts,
     layer: &LayerWeights<O::Matrix>,
@@ -138,10 +138,13 @@ fn value_in_planes<O: Ops>(
     ops.rms_norm(rows.hidden, &layer.attention_norm, facts.rms_epsilon, rows.normed);
     let (coarse, fine) = rows.planes.split_at_mut(rows.normed.len());
     planes::split(rows.normed, coarse, fine);
-    let products = Projection { weight: &layer.value, out: &mut *rows.plane_values, accumulate: false };
-    ops.project(MatmulInput::Rows(rows.planes), [products]);
-    let (coarse, fine) = rows.plane_values.split_at(rows.value.len());
-    planes::add(coarse, fine, rows.value);
+    let keys = Projection { weight: &layer.key, out: &mut *rows.plane_keys, accumulate: false };
+    let values = Projection { weight: &layer.value, out: &mut *rows.plane_values, accumulate: false };
+    ops.project(MatmulInput::Rows(rows.planes), [keys, values]);
+    for (products, out) in [(&*rows.plane_keys, &mut *rows.key), (&*rows.plane_values, &mut *rows.value)] {
+        let (coarse, fine) = products.split_at(out.len());
+        planes::add(coarse, fine, out);
+    }
 }
 
 /// `hidden += down(silu(gate(x)) · up(x))` with `x = rms_norm(hidden)`.

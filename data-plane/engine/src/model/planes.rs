@@ -1,9 +1,9 @@
 //! Two planes for an input that eight bits would blur.
 //!
 //! The fast kernels round an input to 8 bits with one scale for 32 components. Measured along the golden texts, the rounding
-//! of the input of the *value* projections alone made half of all the noise in the logits (its variance; values are summed
-//! over all positions without a nonlinearity in between), while those projections are 3 % of the work. So their input is
-//! split into what 8 bits hold exactly and the rest, which gets 8 bits of its own; the products add up.
+//! of the input of the *value* projections alone made half of the variance of all noise in the logits (values are summed over
+//! all positions, with no nonlinearity in between), and they are 3 % of the work, as are the keys. So their input is split
+//! into what 8 bits hold exactly and the rest, which gets 8 bits of its own; the products add up.
 
 /// Components with one scale in the kernels, so that the coarse plane survives their rounding unchanged.
 const BLOCK: usize = 32;
