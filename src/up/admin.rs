@@ -33,6 +33,15 @@ impl Admin {
         self.call(Method::GET, path, None).await
     }
 
+    /// Whether the token is good for this read.
+    pub(super) async fn may_read(&self, path: &str) -> anyhow::Result<bool> {
+        match self.get::<Value>(path).await {
+            Ok(_) => Ok(true),
+            Err(error) if error.is::<Unauthorized>() => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
     pub(super) async fn post<T: DeserializeOwned>(&self, path: &str, body: &Value) -> anyhow::Result<T> {
         self.call(Method::POST, path, Some(body)).await
     }
@@ -108,7 +117,7 @@ impl Admin {
 /// The token is not good (any more).
 #[derive(Debug, thiserror::Error)]
 #[error("the token is refused")]
-pub(super) struct Unauthorized;
+struct Unauthorized;
 
 /// The `id` of an entry.
 pub(super) fn id(entry: &Value) -> anyhow::Result<String> {

@@ -1,11 +1,13 @@
 //! The four components in one process, wired to each other by the addresses that they got.
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use anyhow::Context;
 use tokio_util::sync::CancellationToken;
 
+use super::admin::Admin;
 use super::dev_env;
 use super::first_run::POOL;
 use super::stack::Stack;
@@ -37,6 +39,15 @@ pub(super) struct Components {
     pub(super) moved: Vec<(u16, String)>,
 }
 
+/// What every component is given.
+struct Given<'a> {
+    state: &'a StateDir,
+    database_url: &'a str,
+    internal_secret_file: PathBuf,
+    process: &'a mut Process,
+    stack: &'a mut Stack,
+}
+
 /// Starts them all; each is on the stack as soon as it runs, so that a failure further on stops it too.
 pub(super) async fn start(
     state: &StateDir,
@@ -45,80 +56,13 @@ pub(super) async fn start(
     stack: &mut Stack,
 ) -> anyhow::Result<Components> {
     let internal_secret_file = state.secret_file("internal_secret")?;
-    let clock = Process::clock();
-    let metrics_text = process.metrics_text();
-
-    let raw = weir_server::RawConfig {
-        port_fallback: true,
-        data_dir: folder(state, "control-plane")?,
-        database_url: database_url.to_owned(),
-        internal_secret_file: internal_secret_file.clone(),
-        ..weir_server::RawConfig::default()
-    };
-    let config = weir_server::Config::try_from(raw)?;
-    let cancel = CancellationToken::new();
-    let deps = weir_server::Deps { clock: clock.clone(), metrics_text: metrics_text.clone() };
-    let mut server = weir_server::start(config.clone(), deps, &mut process.registry, cancel.clone())
-        .await
-        .context("the control plane did not start")?;
-    let admin_token = admin_token(state, server.bootstrap_token.take(), &config).await?;
-    let (http_addr, control_plane) = (server.http_addr, format!("http://{}", server.rpc_addr));
-    stack.push("control plane", cancel, server.stopped());
-
-    let raw = weir_ledger::RawConfig {
-        port_fallback: true,
-        database_url: database_url.to_owned(),
-        internal_secret_file: internal_secret_file.clone(),
-        ..weir_ledger::RawConfig::default()
-    };
-    let cancel = CancellationToken::new();
-    let deps = weir_ledger::Deps { clock: clock.clone() };
-    let ledger = weir_ledger::start(raw.try_into()?, deps, &mut process.registry, cancel.clone())
-        .await
-        .context("the ledger did not start")?;
-    let ledger_url = format!("http://{}", ledger.rpc_addr);
-    stack.push("ledger", cancel, ledger.stopped());
-
-    let raw = weir_worker::RawConfig {
-        port_fallback: true,
-        data_dir: folder(state, "worker")?,
-        pool: POOL.to_owned(),
-        control_plane: control_plane.clone(),
-        ledger: ledger_url.clone(),
-        internal_secret_file: internal_secret_file.clone(),
-        drain_timeout_ms: DRAIN_TIMEOUT_MS,
-        kv_memory_max_bytes: KV_MEMORY_MAX_BYTES,
-        ..weir_worker::RawConfig::default()
-    };
-    let cancel = CancellationToken::new();
-    let deps = weir_worker::Deps { clock: clock.clone() };
-    let worker = weir_worker::start(raw.try_into()?, deps, &mut process.registry, cancel.clone())
-        .await
-        .context("the worker did not start")?;
-    let worker_ready = worker.ready_probe();
-    stack.push("worker", cancel, worker.stopped());
-
-    let raw = weir_gateway::RawConfig {
-        port_fallback: true,
-        data_dir: folder(state, "gateway")?,
-        control_plane,
-        ledger: ledger_url,
-        internal_secret_file,
-        drain_timeout_ms: DRAIN_TIMEOUT_MS,
-        ..weir_gateway::RawConfig::default()
-    };
-    let cancel = CancellationToken::new();
-    let deps = weir_gateway::Deps { clock, metrics_text };
-    let gateway = weir_gateway::start(raw.try_into()?, deps, &mut process.registry, cancel.clone())
-        .await
-        .context("the gateway did not start")?;
-    let (gateway_ready, gateway_addr) = (gateway.ready_probe(), gateway.http_addr);
-    stack.push("gateway", cancel, async {
-        if let Err(error) = gateway.stopped().await {
-            tracing::error!(error = &error as &dyn std::error::Error, "the gateway failed");
-        }
-    });
-    process.registered();
+    let mut given = Given { state, database_url, internal_secret_file, process, stack };
+    let control_plane = start_control_plane(&mut given).await?;
+    let ledger_url = start_ledger(&mut given).await?;
+    let worker_ready = start_worker(&mut given, &control_plane.rpc_url, &ledger_url).await?;
+    let (gateway_addr, gateway_ready) = start_gateway(&mut given, &control_plane.rpc_url, ledger_url).await?;
+    given.process.registered();
+    let http_addr = control_plane.http_addr;
     let moved = [
         (weir_server::RawConfig::default().http_listen, http_addr),
         (weir_gateway::RawConfig::default().listen, gateway_addr),
@@ -126,8 +70,8 @@ pub(super) async fn start(
     let moved = moved.into_iter().filter(|(usual, actual)| usual != actual);
     Ok(Components {
         moved: moved.map(|(usual, actual)| (usual.port(), format!("http://{actual}"))).collect(),
-        admin_url: format!("http://{http_addr}/api/v1"),
-        admin_token,
+        admin_url: admin_url(http_addr),
+        admin_token: control_plane.admin_token,
         docs_url: format!("http://{http_addr}/docs/"),
         base_url: format!("http://{gateway_addr}/v1"),
         metrics_url: format!("http://{gateway_addr}/metrics"),
@@ -136,18 +80,126 @@ pub(super) async fn start(
     })
 }
 
-/// The operator's token: told once by the first start, kept in `dev.env`; made anew if that was lost.
+fn admin_url(http_addr: SocketAddr) -> String {
+    format!("http://{http_addr}/api/v1")
+}
+
+struct ControlPlane {
+    http_addr: SocketAddr,
+    rpc_url: String,
+    admin_token: String,
+}
+
+async fn start_control_plane(given: &mut Given<'_>) -> anyhow::Result<ControlPlane> {
+    let raw = weir_server::RawConfig {
+        port_fallback: true,
+        data_dir: folder(given.state, "control-plane")?,
+        database_url: given.database_url.to_owned(),
+        internal_secret_file: given.internal_secret_file.clone(),
+        ..weir_server::RawConfig::default()
+    };
+    let config = weir_server::Config::try_from(raw)?;
+    let cancel = CancellationToken::new();
+    let deps = weir_server::Deps { clock: Process::clock(), metrics_text: given.process.metrics_text() };
+    let mut server = weir_server::start(config.clone(), deps, &mut given.process.registry, cancel.clone())
+        .await
+        .context("the control plane did not start")?;
+    let bootstrap_token = server.bootstrap_token.take();
+    let (http_addr, rpc_url) = (server.http_addr, format!("http://{}", server.rpc_addr));
+    given.stack.push("control plane", cancel, server.stopped());
+    let admin_token = admin_token(given.state, bootstrap_token, &config, &admin_url(http_addr)).await?;
+    Ok(ControlPlane { http_addr, rpc_url, admin_token })
+}
+
+async fn start_ledger(given: &mut Given<'_>) -> anyhow::Result<String> {
+    let raw = weir_ledger::RawConfig {
+        port_fallback: true,
+        database_url: given.database_url.to_owned(),
+        internal_secret_file: given.internal_secret_file.clone(),
+        ..weir_ledger::RawConfig::default()
+    };
+    let cancel = CancellationToken::new();
+    let deps = weir_ledger::Deps { clock: Process::clock() };
+    let ledger = weir_ledger::start(raw.try_into()?, deps, &mut given.process.registry, cancel.clone())
+        .await
+        .context("the ledger did not start")?;
+    let url = format!("http://{}", ledger.rpc_addr);
+    given.stack.push("ledger", cancel, ledger.stopped());
+    Ok(url)
+}
+
+async fn start_worker(
+    given: &mut Given<'_>,
+    control_plane: &str,
+    ledger: &str,
+) -> anyhow::Result<ReadyProbe> {
+    let raw = weir_worker::RawConfig {
+        port_fallback: true,
+        data_dir: folder(given.state, "worker")?,
+        pool: POOL.to_owned(),
+        control_plane: control_plane.to_owned(),
+        ledger: ledger.to_owned(),
+        internal_secret_file: given.internal_secret_file.clone(),
+        drain_timeout_ms: DRAIN_TIMEOUT_MS,
+        kv_memory_max_bytes: KV_MEMORY_MAX_BYTES,
+        ..weir_worker::RawConfig::default()
+    };
+    let cancel = CancellationToken::new();
+    let deps = weir_worker::Deps { clock: Process::clock() };
+    let worker = weir_worker::start(raw.try_into()?, deps, &mut given.process.registry, cancel.clone())
+        .await
+        .context("the worker did not start")?;
+    let ready = worker.ready_probe();
+    given.stack.push("worker", cancel, worker.stopped());
+    Ok(ready)
+}
+
+async fn start_gateway(
+    given: &mut Given<'_>,
+    control_plane: &str,
+    ledger: String,
+) -> anyhow::Result<(SocketAddr, ReadyProbe)> {
+    let raw = weir_gateway::RawConfig {
+        port_fallback: true,
+        data_dir: folder(given.state, "gateway")?,
+        control_plane: control_plane.to_owned(),
+        ledger,
+        internal_secret_file: given.internal_secret_file.clone(),
+        drain_timeout_ms: DRAIN_TIMEOUT_MS,
+        ..weir_gateway::RawConfig::default()
+    };
+    let cancel = CancellationToken::new();
+    let deps = weir_gateway::Deps { clock: Process::clock(), metrics_text: given.process.metrics_text() };
+    let gateway = weir_gateway::start(raw.try_into()?, deps, &mut given.process.registry, cancel.clone())
+        .await
+        .context("the gateway did not start")?;
+    let outcome = (gateway.http_addr, gateway.ready_probe());
+    given.stack.push("gateway", cancel, async {
+        if let Err(error) = gateway.stopped().await {
+            tracing::error!(error = &error as &dyn std::error::Error, "the gateway failed");
+        }
+    });
+    Ok(outcome)
+}
+
+/// The operator's token: told once by the first start, kept in `dev.env`; made anew if it was lost or revoked.
 async fn admin_token(
     state: &StateDir,
     bootstrap_token: Option<String>,
     config: &weir_server::Config,
+    admin_url: &str,
 ) -> anyhow::Result<String> {
-    match bootstrap_token.or_else(|| dev_env::kept(&state.path(dev_env::FILE), "WEIR_ADMIN_TOKEN")) {
-        Some(token) => Ok(token),
-        None => weir_server::issue_admin_token(config, &Process::clock())
-            .await
-            .context("the admin token was lost, and no other could be made"),
+    if let Some(token) = bootstrap_token {
+        return Ok(token);
     }
+    if let Some(token) = dev_env::kept(&state.path(dev_env::FILE), "WEIR_ADMIN_TOKEN")
+        && Admin::new(admin_url, &token)?.may_read("/tenants?limit=1").await?
+    {
+        return Ok(token);
+    }
+    weir_server::issue_admin_token(config, &Process::clock())
+        .await
+        .context("the admin token was lost, and no other could be made")
 }
 
 fn folder(state: &StateDir, name: &str) -> anyhow::Result<PathBuf> {

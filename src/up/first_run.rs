@@ -8,7 +8,7 @@ use anyhow::Context;
 use serde_json::{Value, json};
 use weir_worker::Inspection;
 
-use super::admin::{Admin, Unauthorized, id};
+use super::admin::{Admin, id};
 use super::dev_env;
 use crate::screen::say;
 
@@ -75,38 +75,33 @@ async fn price(admin: &Admin, version: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// An operator may have pointed the alias elsewhere since; it is only corrected if its version is gone from here.
+/// An operator may have pointed the alias elsewhere since: it is only corrected if none of its versions' files is
+/// here any more, as after the checkout has moved.
 async fn alias(admin: &Admin, version: &str) -> anyhow::Result<()> {
     let targets = json!([{ "version_id": version, "weight": 1 }]);
     let is_ours = |entry: &Value| entry["name"] == ALIAS;
     let body = json!({ "name": ALIAS, "targets": targets });
     let alias = admin.ensure("/aliases", is_ours, body).await?;
-    let points_here = alias["targets"]
-        .as_array()
-        .is_some_and(|targets| targets.iter().any(|target| target["version_id"] == version));
-    if !points_here {
-        say(&format!("the alias {ALIAS} is pointed at the model file of this checkout"));
-        admin.put(&format!("/aliases/{}/targets", id(&alias)?), &json!({ "targets": targets })).await?;
+    for target in alias["targets"].as_array().into_iter().flatten() {
+        let id = target["version_id"].as_str().context("a target without a version")?;
+        let pinned: Value = admin.get(&format!("/versions/{id}")).await?;
+        let file = pinned["weights_uri"].as_str().and_then(|uri| uri.strip_prefix("file://"));
+        if file.is_none_or(|file| Path::new(file).exists()) {
+            return Ok(());
+        }
     }
-    Ok(())
+    say(&format!("the alias {ALIAS} is pointed at the model file of this checkout"));
+    admin.put(&format!("/aliases/{}/targets", id(&alias)?), &json!({ "targets": targets })).await
 }
 
 /// The key of an earlier start, if it is still good; a new one is shown once and kept in `dev.env` only.
 async fn api_key(admin: &Admin, tenant: &str, env_file: &Path, admin_url: &str) -> anyhow::Result<String> {
     if let Some(key) = dev_env::kept(env_file, "WEIR_API_KEY")
-        && is_good(&key, admin_url).await?
+        && Admin::new(admin_url, &key)?.may_read("/usage?start_time=0&bucket_width=1d&limit=1").await?
     {
         return Ok(key);
     }
     let body = json!({ "name": "weir up", "scopes": ["inference", "usage:read"] });
     let created: Value = admin.post(&format!("/tenants/{tenant}/keys"), &body).await?;
     created["token"].as_str().map(str::to_owned).context("a new key without its token")
-}
-
-async fn is_good(key: &str, admin_url: &str) -> anyhow::Result<bool> {
-    match Admin::new(admin_url, key)?.get::<Value>("/usage?start_time=0&bucket_width=1d&limit=1").await {
-        Ok(_) => Ok(true),
-        Err(error) if error.is::<Unauthorized>() => Ok(false),
-        Err(error) => Err(error),
-    }
 }
