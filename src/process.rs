@@ -2,6 +2,7 @@
 
 use std::future::Future;
 use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use prometheus_client::encoding::text::encode;
@@ -99,7 +100,11 @@ where
     })
 }
 
-/// Runs `serve` on a fresh runtime. The first SIGINT or SIGTERM cancels; a second one stops without waiting.
+/// What arrives sooner after the first signal is the same wish: `timeout`, and a shell with `kill`, signal a process
+/// and then its whole group.
+const SECOND_SIGNAL_AFTER: Duration = Duration::from_millis(500);
+
+/// Runs `serve` on a fresh runtime. The first SIGINT or SIGTERM cancels; a later one stops without waiting.
 pub(crate) fn block_on<T>(serve: impl AsyncFnOnce(Process) -> anyhow::Result<T>) -> anyhow::Result<T> {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
@@ -117,7 +122,9 @@ pub(crate) fn block_on<T>(serve: impl AsyncFnOnce(Process) -> anyhow::Result<T>)
                 cancel.cancel();
                 tokio::select! {
                     outcome = &mut served => outcome,
-                    () = signals.next() => Err(anyhow::anyhow!("stopped without waiting, as asked by a second signal")),
+                    () = signals.next_after(SECOND_SIGNAL_AFTER) => {
+                        Err(anyhow::anyhow!("stopped without waiting, as asked by a second signal"))
+                    }
                 }
             }
         };
@@ -141,6 +148,13 @@ impl Signals {
     fn new() -> anyhow::Result<Self> {
         let listen = |kind| signal(kind).context("cannot listen for signals");
         Ok(Self { interrupt: listen(SignalKind::interrupt())?, terminate: listen(SignalKind::terminate())? })
+    }
+
+    async fn next_after(&mut self, pause: Duration) {
+        let begun = Instant::now();
+        while begun.elapsed() < pause {
+            self.next().await;
+        }
     }
 
     async fn next(&mut self) {

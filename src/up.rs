@@ -216,13 +216,13 @@ Addresses and keys are in .weir/dev.env; the logs are in .weir/log/weir.log.
 curl:
   . .weir/dev.env && curl -N "$WEIR_BASE_URL/chat/completions" \
     -H "Authorization: Bearer $WEIR_API_KEY" -H "Content-Type: application/json" \
-    -d '{{"model": "{alias}", "stream": true, "messages": [{{"role": "user", "content": "Hello!"}}]}}'
+    -d '{{"model": "{alias}", "stream": true, "max_tokens": 100, "messages": [{{"role": "user", "content": "Hello!"}}]}}'
 
 Python (pip install openai; set -a; . .weir/dev.env):
   import os, openai
   client = openai.OpenAI(base_url=os.environ["WEIR_BASE_URL"], api_key=os.environ["WEIR_API_KEY"])
   answer = client.chat.completions.create(
-      model="{alias}", messages=[{{"role": "user", "content": "Hello!"}}])
+      model="{alias}", max_tokens=100, messages=[{{"role": "user", "content": "Hello!"}}])
   print(answer.choices[0].message.content)
 
 Stop with Ctrl-C, or: make down"#

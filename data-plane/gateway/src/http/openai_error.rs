@@ -181,6 +181,11 @@ fn message(error: &GatewayError) -> String {
             format!("The model `{}` has no replica ready yet. Retry after the stated time.", echo(model))
         }
         GatewayError::Template { reason, param } => format!("Invalid '{param}' for this model: {reason}"),
+        // Refused before it was counted.
+        GatewayError::ContextLength { limit_tokens, output_tokens: 0, param, .. } => format!(
+            "This model's maximum context length is {limit_tokens} tokens. However, the {param} alone needs more. \
+             Please reduce the length of the {param}."
+        ),
         GatewayError::ContextLength { limit_tokens, prompt_tokens, output_tokens, param } => format!(
             "This model's maximum context length is {limit_tokens} tokens. However, you requested {} tokens \
              ({prompt_tokens} in the {param}, {output_tokens} in the completion). Please reduce the length of the \

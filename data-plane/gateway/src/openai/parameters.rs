@@ -6,6 +6,7 @@ use std::fmt;
 
 use serde::Deserialize;
 use serde::de::{self, DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
+use serde_json::error::Category;
 use serde_json::value::RawValue;
 
 use super::parameter::{Parameter, ParameterError};
@@ -32,9 +33,13 @@ impl<'a> Parameters<'a> {
             .map_err(|_| ParameterError::body("The body of your request is not valid UTF-8."))?;
         serde_json::from_str(text).map_err(|error| {
             // The parser's own words may quote the body; its position does not.
+            let what = match error.classify() {
+                Category::Eof => "it ends too early",
+                Category::Data => "it must be one JSON object in which no name stands twice",
+                Category::Syntax | Category::Io => "it is not valid JSON, or nested too deeply",
+            };
             ParameterError::body(&format!(
-                "We could not parse the JSON body of your request: it must be one JSON object in which no name \
-                 stands twice (line {}, column {}).",
+                "We could not parse the JSON body of your request: {what} (line {}, column {}).",
                 error.line(),
                 error.column()
             ))
