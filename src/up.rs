@@ -172,6 +172,7 @@ async fn boot(
     };
     env.write(&path)?;
     wait_until_ready(&components).await?;
+    first_run::retire_lost_gateways(&admin).await?;
     let tenant = Admin::new(&env.admin_url, &env.api_key)?;
     first_answer::show(&env.base_url, &env.api_key, &tenant, &Process::clock()).await?;
     explain(&components);

@@ -50,6 +50,10 @@ impl Admin {
         self.call::<Value>(Method::PUT, path, Some(body)).await.map(drop)
     }
 
+    pub(super) async fn delete(&self, path: &str) -> anyhow::Result<()> {
+        self.call::<Value>(Method::DELETE, path, None).await.map(drop)
+    }
+
     /// The first entry of a list that satisfies `wanted`.
     pub(super) async fn find(
         &self,
@@ -104,7 +108,9 @@ impl Admin {
         let status = response.status();
         let text = response.text().await.with_context(|| format!("{what}: the answer broke off"))?;
         if status.is_success() {
-            return serde_json::from_str(&text)
+            // 204 has no body.
+            let text = if text.is_empty() { "null" } else { &text };
+            return serde_json::from_str(text)
                 .with_context(|| format!("{what}: an answer that is not expected"));
         }
         if status == StatusCode::UNAUTHORIZED {

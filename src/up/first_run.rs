@@ -45,6 +45,20 @@ pub(super) async fn ensure(
     api_key(admin, &tenant, env_file, admin_url).await
 }
 
+/// Retires gateways that are gone: where `.weir` was removed but the database was not, the gateway of before would hold
+/// every limit for ever, and ours none. Called once ours is connected.
+pub(super) async fn retire_lost_gateways(admin: &Admin) -> anyhow::Result<()> {
+    let is_lost = |node: &Value| {
+        node["kind"] == "gateway" && node["connected"] == false && node["retired_at"].is_null()
+    };
+    while let Some(lost) = admin.find("/nodes", is_lost).await? {
+        let id = id(&lost)?;
+        say(&format!("weir: the gateway {id} of an earlier installation is gone; retiring it"));
+        admin.delete(&format!("/nodes/{id}")).await?;
+    }
+    Ok(())
+}
+
 /// A version is immutable: a file that moved, or another one, is another version.
 async fn version(admin: &Admin, model: &str, artifact: &Inspection) -> anyhow::Result<String> {
     let body = json!({

@@ -79,6 +79,24 @@ async fn a_restart_finds_everything_again_even_after_a_crash() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_lost_state_folder_beside_a_kept_database_heals() {
+    let mut installation = Installation::start();
+    assert!(installation.stop());
+    // All but what Postgres keeps, which as root lies elsewhere.
+    for name in ["gateway", "worker", "control-plane", "dev.env", "internal_secret"] {
+        let path = installation.state_dir().join(name);
+        if path.is_dir() {
+            std::fs::remove_dir_all(path).unwrap()
+        } else {
+            std::fs::remove_file(path).unwrap()
+        }
+    }
+    // It serves only once its first answer was given, under the limits of a gateway that holds the lease.
+    installation.resume();
+    Api::first_tenant(&installation).chat("Hi", json!({"max_tokens": 2})).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn secrets_prompts_and_the_database_are_private() {
     let installation = Installation::start();
     Api::first_tenant(&installation).chat(PROMPT, json!({"max_tokens": 5, "user": "someone"})).await;
