@@ -61,7 +61,8 @@ def _write_logits(path: Path, tokenizer, model) -> None:
 def _write_chats(path: Path, tokenizer, model) -> None:
     golden = [(name, chat) for name, chat in prompts.GOLDEN.items() if not isinstance(chat, str)]
     cases = []
-    for name, messages in golden + [(None, chat) for chat in prompts.ENDING_CHATS]:
+    more = [(None, chat) for chat in prompts.ENDING_CHATS if all(chat != messages for _, messages in golden)]
+    for name, messages in golden + more:
         ids = _ids(tokenizer, messages)
         steps = _greedy(model, ids, CHAT_TOKENS_MAX, tokenizer.eos_id, 0.0 if name else CHAT_MARGIN_MIN)
         greedy = [step["ids"][0] for step in steps]
