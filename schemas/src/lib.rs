@@ -10,6 +10,8 @@ pub mod clock;
 pub mod config_snapshot;
 pub mod error_class;
 pub mod ids;
+#[cfg(feature = "kafka")]
+pub mod kafka;
 pub mod records;
 #[cfg(feature = "rpc")]
 pub mod rpc;

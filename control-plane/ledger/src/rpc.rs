@@ -3,17 +3,16 @@
 
 use std::sync::Arc;
 
-use sqlx::PgPool;
 use tokio::sync::{Semaphore, watch};
 use tonic::{Request, Response, Status};
-use weir_schemas::clock::Clock;
 use weir_schemas::ids::{GatewayId, WorkerId};
 use weir_schemas::rpc::ledger::ledger_server::Ledger;
 use weir_schemas::rpc::ledger::{AppendRequest, AppendResponse};
 
-use crate::batch;
+use crate::batch::{AppendError, Batch, Intake};
 use crate::incoming::Received;
-use crate::metrics::Metrics;
+use crate::store::senders;
+use crate::store::senders::Standing;
 
 /// A batch is one transaction; relays send 500.
 const MAX_BATCH_RECORDS: usize = 10_000;
@@ -24,9 +23,7 @@ pub(crate) type Obstacle = watch::Sender<Option<String>>;
 /// The service.
 #[derive(Debug, Clone)]
 pub(crate) struct LedgerService {
-    pub(crate) pool: PgPool,
-    pub(crate) clock: Clock,
-    pub(crate) metrics: Metrics,
+    pub(crate) intake: Intake,
     /// Batches at once: one for each connection, less the one that the pricing pass uses.
     pub(crate) turns: Arc<Semaphore>,
     pub(crate) obstacle: Arc<Obstacle>,
@@ -49,39 +46,47 @@ impl Ledger for LedgerService {
         if !*self.migrated.borrow() {
             return Err(Status::unavailable("the ledger's database is not ready"));
         }
-        let batch: Option<Vec<Received>> =
-            records.into_iter().map(|record| Received::read(&sender_id, record)).collect();
-        let batch =
-            batch.ok_or_else(|| Status::invalid_argument("a sequence number is not one of 1 to 2^63 - 1"))?;
+        let sender: Arc<str> = sender_id.into();
+        let records: Option<Vec<Received>> =
+            records.into_iter().map(|record| Received::read(&sender, record)).collect();
+        let records = records
+            .ok_or_else(|| Status::invalid_argument("a sequence number is not one of 1 to 2^63 - 1"))?;
         let _turn =
             self.turns.acquire().await.map_err(|_| Status::unavailable("the ledger is shutting down"))?;
-        let outcome = batch::append(&self.pool, &self.clock, &self.metrics, &sender_id, batch).await;
-        let watermark = outcome.map_err(|error| self.away(&error))?;
+        let standing = self.take(&sender, records).await.map_err(|error| self.away(&error))?;
         self.here();
-        let watermark =
-            u64::try_from(watermark).map_err(|_| Status::internal("the watermark is negative"))?;
-        Ok(Response::new(AppendResponse { watermark }))
+        let unsigned = |value: i64, what| {
+            u64::try_from(value).map_err(|_| Status::internal(format!("the {what} is negative")))
+        };
+        Ok(Response::new(AppendResponse {
+            watermark: unsigned(standing.watermark, "watermark")?,
+            generation: unsigned(standing.generation, "generation")?,
+        }))
     }
 }
 
 impl LedgerService {
+    async fn take(&self, sender: &str, records: Vec<Received>) -> Result<Standing, AppendError> {
+        if !records.is_empty() {
+            self.intake.append(Batch { records, ..Batch::default() }).await?;
+        }
+        Ok(senders::standing(&mut *self.intake.pool.acquire().await?, sender).await?)
+    }
+
     /// Postgres failed: said once, until it answers again.
-    pub(crate) fn away(&self, error: &sqlx::Error) -> Status {
-        self.metrics.postgres_up(false);
+    pub(crate) fn away(&self, error: &(dyn std::error::Error + 'static)) -> Status {
+        self.intake.metrics.postgres_up(false);
         let reason = "the ledger's database does not answer";
         let changed = self.obstacle.send_if_modified(|obstacle| obstacle.replace(reason.into()).is_none());
         if changed {
-            tracing::error!(
-                error = error as &dyn std::error::Error,
-                "Postgres is away; senders keep their records"
-            );
+            tracing::error!(error, "Postgres is away; senders keep their records");
         }
         Status::unavailable(reason)
     }
 
     /// Postgres answered.
     pub(crate) fn here(&self) {
-        self.metrics.postgres_up(true);
+        self.intake.metrics.postgres_up(true);
         if self.obstacle.send_if_modified(|obstacle| obstacle.take().is_some()) {
             tracing::info!("Postgres answers; records are taken");
         }

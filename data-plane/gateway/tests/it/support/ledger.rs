@@ -68,6 +68,6 @@ impl LedgerRpc for Service {
                 records.push(record);
             }
         }
-        Ok(Response::new(AppendResponse { watermark: records.len() as u64 }))
+        Ok(Response::new(AppendResponse { watermark: records.len() as u64, generation: 0 }))
     }
 }

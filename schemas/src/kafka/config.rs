@@ -1,0 +1,446 @@
+//! How a cluster is reached: the `kafka` table of each component's section.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use rdkafka::ClientConfig;
+use serde::{Deserialize, Serialize};
+
+/// Partitions of a record topic: consumers of one group that can share the work of a busy installation.
+const DEFAULT_PARTITIONS: u32 = 6;
+/// More than any installation's consumers; a broker refuses far larger numbers anyway.
+const PARTITIONS_LIMIT: u32 = 1000;
+/// Addresses to begin with; the cluster tells the rest.
+const BROKERS_LIMIT: usize = 64;
+/// A password is one line.
+const PASSWORD_CHARS_MAX: usize = 1024;
+/// How late a broker that is back is noticed.
+const RECONNECT_BACKOFF_MAX_MS: &str = "1000";
+
+/// How connections are protected.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Security {
+    /// Not at all: a private network, or this machine.
+    #[default]
+    Plaintext,
+    /// TLS; the broker's certificate and name are verified.
+    Tls,
+}
+
+/// How a client says who it is.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum SaslMechanism {
+    /// It does not, or by its TLS certificate.
+    #[default]
+    #[serde(rename = "")]
+    None,
+    /// User name and password, over TLS only.
+    #[serde(rename = "PLAIN")]
+    Plain,
+    /// Salted challenge-response with SHA-256.
+    #[serde(rename = "SCRAM-SHA-256")]
+    ScramSha256,
+    /// Salted challenge-response with SHA-512.
+    #[serde(rename = "SCRAM-SHA-512")]
+    ScramSha512,
+}
+
+/// The table as it stands in the file; the default names no broker.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct RawKafka {
+    /// `host:port`, several separated by commas; empty: no Kafka.
+    pub brokers: String,
+    /// `plaintext` or `tls`.
+    pub security: Security,
+    /// PEM file with the authorities that the brokers' certificates are checked against; empty: the system's.
+    pub ca_file: PathBuf,
+    /// PEM file with the client's own certificate, where the brokers ask for one.
+    pub certificate_file: PathBuf,
+    /// PEM file with that certificate's private key.
+    pub key_file: PathBuf,
+    /// `PLAIN`, `SCRAM-SHA-256`, `SCRAM-SHA-512`, or empty.
+    pub sasl_mechanism: SaslMechanism,
+    /// User name for SASL.
+    pub sasl_username: String,
+    /// File with the password for SASL.
+    pub sasl_password_file: PathBuf,
+    /// Partitions of record topics that are created here.
+    pub partitions: u32,
+    /// Create topics that are missing; otherwise an operator does.
+    pub create_topics: bool,
+}
+
+impl Default for RawKafka {
+    fn default() -> Self {
+        Self {
+            brokers: String::new(),
+            security: Security::Plaintext,
+            ca_file: PathBuf::new(),
+            certificate_file: PathBuf::new(),
+            key_file: PathBuf::new(),
+            sasl_mechanism: SaslMechanism::None,
+            sasl_username: String::new(),
+            sasl_password_file: PathBuf::new(),
+            partitions: DEFAULT_PARTITIONS,
+            create_topics: true,
+        }
+    }
+}
+
+/// What is wrong with the table.
+#[derive(Debug, thiserror::Error)]
+pub enum KafkaConfigError {
+    /// Not a list of addresses.
+    #[error("kafka.brokers: '{part}' is not of the form host:port")]
+    Brokers {
+        /// The part that is no address, cut short.
+        part: String,
+    },
+    /// Too many of them.
+    #[error("kafka.brokers names more than {BROKERS_LIMIT}; a few of them are enough to find the rest")]
+    TooManyBrokers,
+    /// Out of range.
+    #[error("kafka.partitions is {actual}, but must be 1 to {PARTITIONS_LIMIT}")]
+    Partitions {
+        /// As configured.
+        actual: u32,
+    },
+    /// Settings that contradict each other.
+    #[error("kafka.{key}: {reason}")]
+    Contradiction {
+        /// Which key.
+        key: &'static str,
+        /// What is wrong.
+        reason: &'static str,
+    },
+    /// A file that cannot be read.
+    #[error("kafka.{key}: cannot read {path}", path = path.display())]
+    File {
+        /// Which key.
+        key: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// The cause.
+        #[source]
+        source: std::io::Error,
+    },
+    /// The password file does not hold one.
+    #[error("kafka.sasl_password_file must hold one line of 1 to {PASSWORD_CHARS_MAX} characters")]
+    Password,
+}
+
+/// A cluster, as checked settings. Nothing is connected to yet, and nothing shows the password.
+#[derive(Debug, Clone)]
+pub struct Kafka {
+    brokers: String,
+    security: Security,
+    ca_file: Option<PathBuf>,
+    client_certificate: Option<ClientCertificate>,
+    sasl: Option<Sasl>,
+    partitions: u32,
+    create_topics: bool,
+}
+
+#[derive(Debug, Clone)]
+struct ClientCertificate {
+    certificate_file: PathBuf,
+    key_file: PathBuf,
+}
+
+#[derive(Clone)]
+struct Sasl {
+    mechanism: &'static str,
+    username: String,
+    password: String,
+}
+
+impl fmt::Debug for Sasl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { mechanism, username, password: _ } = self;
+        f.debug_struct("Sasl")
+            .field("mechanism", mechanism)
+            .field("username", username)
+            .finish_non_exhaustive()
+    }
+}
+
+impl TryFrom<RawKafka> for Option<Kafka> {
+    type Error = KafkaConfigError;
+
+    /// `None` where no broker is named.
+    fn try_from(raw: RawKafka) -> Result<Self, KafkaConfigError> {
+        let RawKafka {
+            brokers,
+            security,
+            ca_file,
+            certificate_file,
+            key_file,
+            sasl_mechanism,
+            sasl_username,
+            sasl_password_file,
+            partitions,
+            create_topics,
+        } = raw;
+        if brokers.trim().is_empty() {
+            return Ok(None);
+        }
+        if !(1..=PARTITIONS_LIMIT).contains(&partitions) {
+            return Err(KafkaConfigError::Partitions { actual: partitions });
+        }
+        let ca_file = given("ca_file", ca_file)?;
+        let client_certificate = client_certificate(certificate_file, key_file)?;
+        if security == Security::Plaintext {
+            if ca_file.is_some() {
+                return Err(contradiction("ca_file", "means nothing without security = \"tls\""));
+            }
+            if client_certificate.is_some() {
+                return Err(contradiction("certificate_file", "means nothing without security = \"tls\""));
+            }
+        }
+        Ok(Some(Kafka {
+            brokers: check_brokers(&brokers)?,
+            security,
+            ca_file,
+            client_certificate,
+            sasl: sasl(security, sasl_mechanism, sasl_username, sasl_password_file)?,
+            partitions,
+            create_topics,
+        }))
+    }
+}
+
+impl Kafka {
+    /// What every client of this cluster is set to; add what a producer or a consumer needs, and use a
+    /// [`ClientLog`](super::ClientLog) as its context.
+    pub fn client_config(&self) -> ClientConfig {
+        let mut config = ClientConfig::new();
+        config
+            .set("bootstrap.servers", &self.brokers)
+            .set("client.id", "weir")
+            .set("reconnect.backoff.max.ms", RECONNECT_BACKOFF_MAX_MS)
+            .set("socket.keepalive.enable", "true")
+            .set("security.protocol", self.security_protocol());
+        if let Some(ca_file) = &self.ca_file {
+            config.set("ssl.ca.location", text(ca_file));
+        }
+        if let Some(ClientCertificate { certificate_file, key_file }) = &self.client_certificate {
+            config.set("ssl.certificate.location", text(certificate_file));
+            config.set("ssl.key.location", text(key_file));
+        }
+        if let Some(Sasl { mechanism, username, password }) = &self.sasl {
+            config.set("sasl.mechanism", *mechanism);
+            config.set("sasl.username", username);
+            config.set("sasl.password", password);
+        }
+        config
+    }
+
+    /// The addresses to begin with, separated by commas.
+    pub fn brokers(&self) -> &str {
+        &self.brokers
+    }
+
+    /// Partitions of record topics that are created here.
+    pub fn partitions(&self) -> u32 {
+        self.partitions
+    }
+
+    /// Whether missing topics are created here.
+    pub fn creates_topics(&self) -> bool {
+        self.create_topics
+    }
+
+    fn security_protocol(&self) -> &'static str {
+        match (self.security, &self.sasl) {
+            (Security::Plaintext, None) => "plaintext",
+            (Security::Plaintext, Some(_)) => "sasl_plaintext",
+            (Security::Tls, None) => "ssl",
+            (Security::Tls, Some(_)) => "sasl_ssl",
+        }
+    }
+}
+
+fn text(path: &Path) -> String {
+    path.to_string_lossy().into_owned()
+}
+
+fn contradiction(key: &'static str, reason: &'static str) -> KafkaConfigError {
+    KafkaConfigError::Contradiction { key, reason }
+}
+
+/// The list without its white space, each part an address.
+fn check_brokers(brokers: &str) -> Result<String, KafkaConfigError> {
+    let parts: Vec<&str> = brokers.split(',').map(str::trim).collect();
+    if parts.len() > BROKERS_LIMIT {
+        return Err(KafkaConfigError::TooManyBrokers);
+    }
+    for part in &parts {
+        let is_address = part.rsplit_once(':').is_some_and(|(host, port)| {
+            !host.is_empty()
+                && !host.contains(|c: char| c.is_whitespace() || c == '/')
+                && port.parse::<u16>().is_ok_and(|port| port > 0)
+        });
+        if !is_address {
+            return Err(KafkaConfigError::Brokers { part: part.chars().take(128).collect() });
+        }
+    }
+    Ok(parts.join(","))
+}
+
+/// A file that is named must be readable now, rather than be missed at the first connection.
+fn given(key: &'static str, path: PathBuf) -> Result<Option<PathBuf>, KafkaConfigError> {
+    if path.as_os_str().is_empty() {
+        return Ok(None);
+    }
+    match std::fs::File::open(&path) {
+        Ok(_) => Ok(Some(path)),
+        Err(source) => Err(KafkaConfigError::File { key, path, source }),
+    }
+}
+
+fn client_certificate(
+    certificate_file: PathBuf,
+    key_file: PathBuf,
+) -> Result<Option<ClientCertificate>, KafkaConfigError> {
+    match (given("certificate_file", certificate_file)?, given("key_file", key_file)?) {
+        (Some(certificate_file), Some(key_file)) => {
+            Ok(Some(ClientCertificate { certificate_file, key_file }))
+        }
+        (None, None) => Ok(None),
+        (Some(_), None) => Err(contradiction("key_file", "a certificate needs its key")),
+        (None, Some(_)) => Err(contradiction("certificate_file", "a key needs its certificate")),
+    }
+}
+
+fn sasl(
+    security: Security,
+    mechanism: SaslMechanism,
+    username: String,
+    password_file: PathBuf,
+) -> Result<Option<Sasl>, KafkaConfigError> {
+    let mechanism = match mechanism {
+        SaslMechanism::None if username.is_empty() && password_file.as_os_str().is_empty() => {
+            return Ok(None);
+        }
+        SaslMechanism::None => {
+            return Err(contradiction("sasl_mechanism", "a user name or password needs a mechanism"));
+        }
+        SaslMechanism::Plain if security == Security::Plaintext => {
+            return Err(contradiction(
+                "sasl_mechanism",
+                "PLAIN without TLS would show the password to anyone",
+            ));
+        }
+        SaslMechanism::Plain => "PLAIN",
+        SaslMechanism::ScramSha256 => "SCRAM-SHA-256",
+        SaslMechanism::ScramSha512 => "SCRAM-SHA-512",
+    };
+    if username.is_empty() {
+        return Err(contradiction("sasl_username", "is empty"));
+    }
+    let password = match std::fs::read_to_string(&password_file) {
+        Ok(text) => text.trim_end_matches(['\r', '\n']).to_owned(),
+        Err(source) => {
+            return Err(KafkaConfigError::File { key: "sasl_password_file", path: password_file, source });
+        }
+    };
+    let chars = password.chars().count();
+    if chars == 0 || chars > PASSWORD_CHARS_MAX || password.contains(['\n', '\0']) {
+        return Err(KafkaConfigError::Password);
+    }
+    Ok(Some(Sasl { mechanism, username, password }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn checked(change: impl FnOnce(&mut RawKafka)) -> Result<Option<Kafka>, KafkaConfigError> {
+        let mut raw = RawKafka { brokers: "one:9092".into(), ..RawKafka::default() };
+        change(&mut raw);
+        raw.try_into()
+    }
+
+    #[test]
+    fn no_broker_is_no_kafka() {
+        assert!(Option::<Kafka>::try_from(RawKafka::default()).unwrap().is_none());
+    }
+
+    #[test]
+    fn a_list_of_brokers_is_checked_part_by_part() {
+        let kafka = checked(|raw| raw.brokers = " one:9092, [::1]:9093 ".into()).unwrap().unwrap();
+        assert_eq!(kafka.brokers(), "one:9092,[::1]:9093");
+        for bad in ["one", "one:", ":9092", "one:0", "one:70000", "one:9092,", "kafka://one:9092", "a b:1"] {
+            let error = checked(|raw| raw.brokers = bad.into()).unwrap_err();
+            assert!(matches!(error, KafkaConfigError::Brokers { .. }), "{bad}: {error}");
+        }
+        let many = ["a:1"; BROKERS_LIMIT + 1].join(",");
+        assert!(matches!(checked(|raw| raw.brokers = many), Err(KafkaConfigError::TooManyBrokers)));
+    }
+
+    #[test]
+    fn each_contradiction_names_its_key() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let path = || file.path().to_owned();
+        let check = |key: &str, change: &dyn Fn(&mut RawKafka)| {
+            let error = checked(change).unwrap_err().to_string();
+            assert!(error.contains(&format!("kafka.{key}")), "{error}");
+        };
+        check("partitions", &|raw| raw.partitions = 0);
+        check("ca_file", &|raw| raw.ca_file = "/nowhere".into());
+        check("ca_file", &|raw| raw.ca_file = path());
+        check("key_file", &|raw| (raw.security, raw.certificate_file) = (Security::Tls, path()));
+        check("certificate_file", &|raw| (raw.security, raw.key_file) = (Security::Tls, path()));
+        check("sasl_mechanism", &|raw| raw.sasl_username = "weir".into());
+        check("sasl_mechanism", &|raw| raw.sasl_mechanism = SaslMechanism::Plain);
+        check("sasl_username", &|raw| raw.sasl_mechanism = SaslMechanism::ScramSha256);
+        check("sasl_password_file", &|raw| {
+            (raw.sasl_mechanism, raw.sasl_username) = (SaslMechanism::ScramSha256, "weir".into());
+        });
+    }
+
+    #[test]
+    fn tls_and_sasl_reach_the_client_and_the_password_reaches_nobody_else() {
+        let (ca, password) =
+            (tempfile::NamedTempFile::new().unwrap(), tempfile::NamedTempFile::new().unwrap());
+        std::fs::write(password.path(), "hidden phrase\n").unwrap();
+        let kafka = checked(|raw| {
+            raw.security = Security::Tls;
+            raw.ca_file = ca.path().to_owned();
+            raw.sasl_mechanism = SaslMechanism::ScramSha512;
+            raw.sasl_username = "weir".into();
+            raw.sasl_password_file = password.path().to_owned();
+        });
+        let kafka = kafka.unwrap().unwrap();
+        let config = kafka.client_config();
+        for (key, value) in [
+            ("security.protocol", "sasl_ssl"),
+            ("sasl.mechanism", "SCRAM-SHA-512"),
+            ("sasl.username", "weir"),
+            ("sasl.password", "hidden phrase"),
+            ("ssl.ca.location", ca.path().to_str().unwrap()),
+        ] {
+            assert_eq!(config.get(key), Some(value), "{key}");
+        }
+        assert!(!format!("{kafka:?} {config:?}").contains("hidden"));
+        std::fs::write(password.path(), "\n").unwrap();
+        let empty = checked(|raw| {
+            raw.sasl_mechanism = SaslMechanism::ScramSha256;
+            raw.sasl_username = "weir".into();
+            raw.sasl_password_file = password.path().to_owned();
+        });
+        assert!(matches!(empty, Err(KafkaConfigError::Password)));
+    }
+
+    #[test]
+    fn the_file_s_words_are_the_documented_ones() {
+        let parsed: RawKafka = serde_json::from_str(
+            r#"{"brokers": "a:1", "security": "tls", "sasl_mechanism": "SCRAM-SHA-256"}"#,
+        )
+        .unwrap();
+        assert_eq!((parsed.security, parsed.sasl_mechanism), (Security::Tls, SaslMechanism::ScramSha256));
+        assert!(serde_json::from_str::<RawKafka>(r#"{"security": "ssl"}"#).is_err());
+    }
+}
