@@ -1,13 +1,54 @@
-//! `weir ledger`.
+//! `weir ledger`: the process, and what operators ask of its tables.
+
+mod dead_letters;
+mod installation;
+mod verify;
+
+use std::process::ExitCode;
 
 use anyhow::Context;
+use clap::{Args, Subcommand};
+use tokio_util::sync::CancellationToken;
 use weir_ledger::{Config, Deps};
 
 use crate::process::{Process, run_alone};
-use crate::{ConfigArgs, ops};
+use crate::{ConfigArgs, ops, screen};
 
-pub(crate) fn run(args: &ConfigArgs) -> anyhow::Result<()> {
-    run_alone(args, |file| Ok(Config::try_from(file.ledger)?), serve)
+/// The question could not be answered: the database is away, or there is none to be found.
+const CANNOT_TELL: u8 = 2;
+
+#[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
+pub(crate) struct LedgerArgs {
+    #[command(flatten)]
+    process: Option<ConfigArgs>,
+    #[command(subcommand)]
+    command: Option<LedgerCommand>,
+}
+
+#[derive(Debug, Subcommand)]
+enum LedgerCommand {
+    /// Compare charges, executions, sequences and roll-ups; exit 0 only if nothing is missing, double or different.
+    Verify(verify::VerifyArgs),
+    /// List records that could not be taken, and decide on them.
+    #[command(subcommand)]
+    DeadLetters(dead_letters::DeadLettersCommand),
+}
+
+pub(crate) fn run(args: LedgerArgs) -> anyhow::Result<ExitCode> {
+    let outcome = match (args.command, args.process) {
+        (Some(LedgerCommand::Verify(args)), _) => verify::run(&args),
+        (Some(LedgerCommand::DeadLetters(command)), _) => dead_letters::run(command),
+        (None, process) => {
+            let process = process.context("--config is missing: weir ledger --config FILE")?;
+            run_alone(&process, |file| Ok(Config::try_from(file.ledger)?), serve)?;
+            return Ok(ExitCode::SUCCESS);
+        }
+    };
+    outcome.or_else(|error| {
+        screen::complain(&format!("cannot tell: {error:#}"));
+        Ok(ExitCode::from(CANNOT_TELL))
+    })
 }
 
 async fn serve(config: Config, ops: ops::RawConfig, mut process: Process) -> anyhow::Result<()> {
@@ -16,8 +57,11 @@ async fn serve(config: Config, ops: ops::RawConfig, mut process: Process) -> any
         .await
         .context("the ledger did not start")?;
     process.registered();
-    let ready = running.ready_probe();
-    ops::start(&ops, process.metrics_text(), ready, &process.tasks, process.cancel.clone()).await?;
+    let ready = process.ready_until_stopped(running.ready_probe());
+    // Answers until the last, so that a stop shows.
+    let ended = CancellationToken::new();
+    ops::start(&ops, process.metrics_text(), ready, &process.tasks, ended.clone()).await?;
     running.stopped().await;
+    ended.cancel();
     Ok(())
 }

@@ -5,16 +5,24 @@
 //! `schemas/samples/` and must parse for ever.
 
 mod charge;
+mod control;
 mod execution;
 mod rejection;
 
 pub use charge::{ChargeData, GapStats, SloOutcome, Tier};
-pub use execution::{ExecutionData, ExecutionOutcome};
+pub use control::ControlEventData;
+pub use execution::{Billing, ExecutionData, ExecutionOutcome};
 pub use rejection::{RejectionData, RejectionReason};
+
+use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+
+/// While tokens come, gateways and workers note how far a request has come at least this often. A crash loses what came
+/// after the last note, so this is also how far the two sides' counts of a `recovered` request may be apart.
+pub const PROGRESS_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Topic of [`ChargeRecord`]s, keyed by tenant id.
 pub const USAGE_TOPIC: &str = "weir.usage.v1";
@@ -25,6 +33,9 @@ pub const REJECTIONS_TOPIC: &str = "weir.rejections.v1";
 /// Topic of a record that its sender's disk damaged or lost: it keeps the sequence gapless, so that the ledger's
 /// watermark can pass, and is listed there as a dead letter.
 pub const DAMAGED_TOPIC: &str = "weir.damaged.v1";
+
+/// Topic of [`ControlEventRecord`]s: one partition, in the order of the event log.
+pub const CONTROL_TOPIC: &str = "weir.control.v1";
 
 /// A CloudEvents 1.0 envelope in its JSON format.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -76,6 +87,9 @@ pub type ExecutionRecord = CloudEvent<ExecutionData>;
 /// Refused requests of one minute, tenant, model and reason.
 pub type RejectionRecord = CloudEvent<RejectionData>;
 
+/// One event of the control plane's log.
+pub type ControlEventRecord = CloudEvent<ControlEventData>;
+
 impl RecordData for ChargeData {
     const EVENT_TYPE: &'static str = "weir.request.finished.v1";
     const TOPIC: &'static str = USAGE_TOPIC;
@@ -89,6 +103,11 @@ impl RecordData for ExecutionData {
 impl RecordData for RejectionData {
     const EVENT_TYPE: &'static str = "weir.requests.rejected.v1";
     const TOPIC: &'static str = REJECTIONS_TOPIC;
+}
+
+impl RecordData for ControlEventData {
+    const EVENT_TYPE: &'static str = "weir.control.event.v1";
+    const TOPIC: &'static str = CONTROL_TOPIC;
 }
 
 /// Why a request ended, as the ledger and the API's `finish_reason` see it.

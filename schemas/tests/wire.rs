@@ -103,6 +103,23 @@ fn charge_record() {
 }
 
 #[test]
+fn control_event_record() {
+    let fields = serde_json::json!({"name": "acme"});
+    let data = ControlEventData {
+        position: 17,
+        stream: TenantId::from_u128(1).to_string(),
+        version: 1,
+        event: "tenant.created.v1".into(),
+        fields: fields.as_object().unwrap().clone(),
+        actor: KeyId::from_u128(2).to_string(),
+        recorded_at: at(0),
+    };
+    let fresh = ControlEventRecord::new("17", "control-plane", at(0), data);
+    check_schema::<ControlEventRecord>("weir.control.event.v1.json");
+    check_sample("weir.control.event.v1.json", &fresh);
+}
+
+#[test]
 fn execution_record() {
     let data = ExecutionData {
         request: RequestId::from_u128(5),
@@ -126,15 +143,28 @@ fn execution_record() {
         outcome: ExecutionOutcome::Stop,
         sequence: 1,
         recovered: false,
+        billing: None,
     };
-    let fresh = ExecutionRecord::new(
-        format!("{}.1", RequestId::from_u128(5)),
-        WorkerId::from_u128(4).to_string(),
-        at(1),
-        data,
-    );
+    let billed = ExecutionData {
+        billing: Some(Billing {
+            gateway: GatewayId::from_u128(6),
+            key: KeyId::from_u128(2),
+            project: Some("search".into()),
+            client_request_id: Some("client-7".into()),
+            idempotency_key_hash: None,
+            requested_model: "smollm2-135m-instruct".into(),
+            tier: Tier::Interactive,
+            received_at: at(0),
+        }),
+        ..data.clone()
+    };
+    let fresh = |data| {
+        let id = format!("{}.1", RequestId::from_u128(5));
+        ExecutionRecord::new(id, WorkerId::from_u128(4).to_string(), at(1), data)
+    };
     check_schema::<ExecutionRecord>("weir.execution.finished.v1.json");
-    check_sample("weir.execution.finished.v1.json", &fresh);
+    check_sample("weir.execution.finished.v1.json", &fresh(data));
+    check_sample("weir.execution.finished.v1.billed.json", &fresh(billed));
 }
 
 #[test]

@@ -4,7 +4,8 @@ use chrono::{DateTime, Utc};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::ids::{InstanceId, RequestId, TenantId, VersionId, WorkerId};
+use super::Tier;
+use crate::ids::{GatewayId, InstanceId, KeyId, RequestId, TenantId, VersionId, WorkerId};
 
 /// How an attempt ended at the worker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
@@ -20,6 +21,31 @@ pub enum ExecutionOutcome {
     Error,
     /// Refused before it ran.
     Refused,
+}
+
+/// What a charge says beyond what a worker counts, as the gateway told it with the request: if the gateway is gone
+/// with its disk, the request is charged from its execution records, under these labels.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Billing {
+    /// Which gateway asked, and writes the charge record unless it is lost.
+    pub gateway: GatewayId,
+    /// The key it was asked with.
+    pub key: KeyId,
+    /// The client's project label.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub project: Option<String>,
+    /// The client's own `metadata.request_id`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub client_request_id: Option<String>,
+    /// `sha256:` of the Idempotency-Key.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub idempotency_key_hash: Option<String>,
+    /// The model as the client named it.
+    pub requested_model: String,
+    /// Scheduling class.
+    pub tier: Tier,
+    /// When the gateway had read the request, on its clock; decides the price in force.
+    pub received_at: DateTime<Utc>,
 }
 
 /// One attempt at a request. Times are microseconds on the worker's monotonic clock unless named `_at`.
@@ -68,4 +94,7 @@ pub struct ExecutionData {
     /// Closed after a crash from its last progress.
     #[serde(default)]
     pub recovered: bool,
+    /// Who pays for what; absent where the gateway did not say.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub billing: Option<Billing>,
 }

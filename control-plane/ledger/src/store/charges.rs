@@ -1,8 +1,13 @@
 //! Charges, the queue of unpriced records, and the usage roll-up: one statement for all three, so that they cannot
-//! disagree.
+//! disagree. A record whose request was charged from executions before it came is a correction (`corrections.rs`).
 //!
 //! Money is computed by Postgres' numeric type, which multiplies without rounding:
 //! tokens × price per million × 0.000001.
+
+mod corrections;
+
+use std::collections::HashSet;
+use std::sync::LazyLock;
 
 use chrono::{DateTime, Utc};
 use sqlx::{PgConnection, Row};
@@ -38,6 +43,8 @@ pub(crate) enum Arrival {
     First,
     /// From the queue: usage was counted; what has a price now is charged and leaves the queue.
     Queued,
+    /// Made by the ledger from executions, for want of a record; what has no price must not come.
+    FromExecutions,
 }
 
 /// Writes charge rows for what has a price or needs none, queues the rest, and adds to the usage roll-up.
@@ -50,6 +57,45 @@ pub(crate) async fn settle(
     if charges.is_empty() {
         return Ok(Settled::default());
     }
+    let charged = match arrival {
+        Arrival::First | Arrival::FromExecutions => charged_before(connection, charges).await?,
+        Arrival::Queued => HashSet::new(),
+    };
+    if charged.is_empty() {
+        return run(connection, &CHARGE, charges, arrival, now).await;
+    }
+    let (late, fresh): (Vec<Charge<'_>>, Vec<Charge<'_>>) =
+        charges.iter().cloned().partition(|charge| charged.contains(&charge.event.id));
+    let corrected = run(connection, &corrections::CORRECT, &late, arrival, now).await?;
+    let settled = match fresh.is_empty() {
+        true => Settled::default(),
+        false => run(connection, &CHARGE, &fresh, arrival, now).await?,
+    };
+    Ok(Settled { charged: corrected.charged + settled.charged, unpriced: settled.unpriced })
+}
+
+/// The requests among these that were charged from executions: no record of a gateway comes a second time to here.
+async fn charged_before(
+    connection: &mut PgConnection,
+    charges: &[Charge<'_>],
+) -> Result<HashSet<String>, sqlx::Error> {
+    let requests: Vec<&str> = charges.iter().map(|charge| charge.event.id.as_str()).collect();
+    let charged: Vec<String> =
+        sqlx::query_scalar("SELECT request_id FROM ledger_charges WHERE request_id = ANY($1) AND entry = 0")
+            .bind(requests)
+            .fetch_all(connection)
+            .await?;
+    Ok(charged.into_iter().collect())
+}
+
+/// Runs a statement over the charges' columns, which `INCOMING` names.
+async fn run(
+    connection: &mut PgConnection,
+    statement: &str,
+    charges: &[Charge<'_>],
+    arrival: Arrival,
+    now: DateTime<Utc>,
+) -> Result<Settled, sqlx::Error> {
     let column = |value: fn(&ChargeData) -> i64| -> Vec<i64> {
         charges.iter().map(|charge| value(&charge.event.data)).collect()
     };
@@ -62,11 +108,11 @@ pub(crate) async fn settle(
     let optional = |value: fn(&ChargeData) -> Option<String>| -> Vec<Option<String>> {
         charges.iter().map(|charge| value(&charge.event.data)).collect()
     };
-    let row = sqlx::query(SETTLE)
+    let row = sqlx::query(statement)
         .bind(now)
-        .bind(arrival == Arrival::First)
+        .bind(arrival != Arrival::Queued)
         .bind(charges.iter().map(|charge| charge.event.id.clone()).collect::<Vec<_>>())
-        .bind(charges.iter().map(|charge| reason(charge)).collect::<Vec<_>>())
+        .bind(charges.iter().map(|charge| reason(charge, arrival)).collect::<Vec<_>>())
         .bind(charges.iter().map(|charge| charge.sender.to_owned()).collect::<Vec<_>>())
         .bind(charges.iter().map(|charge| charge.sequence).collect::<Vec<_>>())
         .bind(words(|data| data.tenant.to_string()))
@@ -92,8 +138,13 @@ pub(crate) async fn settle(
     Ok(Settled { charged: row.try_get("charged")?, unpriced: row.try_get("unpriced")? })
 }
 
-fn reason(charge: &Charge<'_>) -> String {
-    if charge.is_repeat { "idempotent_repeat" } else { "request" }.to_owned()
+fn reason(charge: &Charge<'_>, arrival: Arrival) -> String {
+    match (arrival, charge.is_repeat) {
+        (Arrival::FromExecutions, _) => "execution",
+        (Arrival::First | Arrival::Queued, true) => "idempotent_repeat",
+        (Arrival::First | Arrival::Queued, false) => "request",
+    }
+    .to_owned()
 }
 
 fn is_chargeable(charge: &Charge<'_>) -> bool {
@@ -131,9 +182,8 @@ pub(crate) async fn take_priceable(
     .await
 }
 
-/// The price in force at a moment: the greatest `effective_from` not after it, then the greatest position. Roll-up
-/// rows are written in key order, so that two senders never wait for each other in a circle.
-const SETTLE: &str = "
+/// The charges as rows.
+const INCOMING: &str = "
 WITH incoming AS (
     SELECT * FROM unnest($3::text[], $4::text[], $5::text[], $6::bigint[], $7::text[], $8::text[], $9::text[],
         $10::text[], $11::text[], $12::text[], $13::text[], $14::text[], $15::text[], $16::bigint[], $17::bigint[],
@@ -142,7 +192,10 @@ WITH incoming AS (
     AS t(request_id, reason, sender, sequence, tenant_id, key_id, project, client_request_id, idempotency_key_hash,
         requested_model, version_id, tier, finish_reason, prompt_tokens, cached_prompt_tokens, generated_tokens,
         reasoning_tokens, received_at, finished_at, recovered, chargeable, record)
-), priced AS (
+)";
+
+/// The price in force at a moment: the greatest `effective_from` not after it, then the greatest position.
+const PRICED: &str = ", priced AS (
     SELECT i.*, p.position AS price_position, coalesce(p.currency, '') AS currency,
         p.prompt_per_million, p.cached_prompt_per_million, p.generated_per_million,
         i.chargeable AND i.prompt_tokens + i.generated_tokens > 0 AND p.position IS NULL AS waits
@@ -152,13 +205,21 @@ WITH incoming AS (
             AND v.version_id = i.version_id AND v.effective_from <= i.received_at
         ORDER BY v.effective_from DESC, v.position DESC LIMIT 1
     ) p ON true
-), settled AS MATERIALIZED (
+)";
+
+/// What each costs.
+const SETTLED: &str = ", settled AS MATERIALIZED (
     SELECT *, a.prompt + a.cached + a.generated AS amount
     FROM priced CROSS JOIN LATERAL (SELECT
         trim_scale(coalesce((prompt_tokens - cached_prompt_tokens) * prompt_per_million * 0.000001, 0)) AS prompt,
         trim_scale(coalesce(cached_prompt_tokens * cached_prompt_per_million * 0.000001, 0)) AS cached,
         trim_scale(coalesce(generated_tokens * generated_per_million * 0.000001, 0)) AS generated) a
-), charged AS (
+)";
+
+/// Roll-up rows are written in key order, so that two senders never wait for each other in a circle.
+static CHARGE: LazyLock<String> = LazyLock::new(|| format!("{INCOMING}{PRICED}{SETTLED}{WRITTEN}"));
+
+const WRITTEN: &str = ", charged AS (
     INSERT INTO ledger_charges (request_id, reason, sender, sequence, tenant_id, key_id, project, client_request_id,
         idempotency_key_hash, requested_model, version_id, tier, finish_reason, prompt_tokens, cached_prompt_tokens,
         generated_tokens, reasoning_tokens, received_at, finished_at, recovered, chargeable, price_position, currency,

@@ -39,10 +39,13 @@ pub(crate) async fn repeats(
     .bind(&hashes)
     .execute(&mut *connection)
     .await?;
+    // A request that was charged from executions before its record came is no repeat of itself.
+    let asked: Vec<&str> = keyed.iter().map(|(event, _)| event.id.as_str()).collect();
     let charged: Vec<(String, String, DateTime<Utc>)> = sqlx::query_as(
         "SELECT tenant_id, idempotency_key_hash, received_at FROM ledger_charges
          JOIN unnest($1::text[], $2::text[]) AS t(tenant, hash)
              ON tenant_id = tenant AND idempotency_key_hash = hash AND chargeable AND entry = 0
+                 AND request_id <> ALL($3)
          UNION ALL
          SELECT tenant_id, record -> 'data' ->> 'idempotency_key_hash', received_at FROM ledger_unpriced
          JOIN unnest($1::text[], $2::text[]) AS t(tenant, hash)
@@ -50,6 +53,7 @@ pub(crate) async fn repeats(
     )
     .bind(&tenants)
     .bind(&hashes)
+    .bind(&asked)
     .fetch_all(connection)
     .await?;
     let mut charged_at: HashMap<(String, String), Vec<DateTime<Utc>>> = HashMap::new();

@@ -75,7 +75,7 @@ async fn labels_that_postgres_cannot_hold_are_charged_all_the_same() {
     assert_eq!(ledger.count("ledger_charges").await, 1);
     assert_eq!(ledger.count("ledger_dead_letters").await, 0);
     let range = weir_ledger::Range { from: at(-100), to: at(100) };
-    assert_eq!(weir_ledger::verify(&ledger.pool, range).await.unwrap().charges, 1);
+    assert_eq!(weir_ledger::verify(&ledger.pool, range).await.unwrap().counts.charges, 1);
 }
 
 #[tokio::test]
