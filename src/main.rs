@@ -43,8 +43,8 @@ enum Command {
     Gateway(ConfigArgs),
     /// Run a worker alone.
     Worker(ConfigArgs),
-    /// Run the ledger alone.
-    Ledger(ConfigArgs),
+    /// Run the ledger alone, verify it, or decide on records that it could not take.
+    Ledger(ledger::LedgerArgs),
     /// Print what the admin API needs to pin a model file as a version, as JSON.
     Inspect(inspect::InspectArgs),
     /// Print the control plane's OpenAPI document.
@@ -69,7 +69,11 @@ fn main() -> ExitCode {
         Command::ControlPlane(args) => control_plane::run(&args),
         Command::Gateway(args) => gateway::run(&args),
         Command::Worker(args) => worker::run(&args),
-        Command::Ledger(args) => ledger::run(&args),
+        // It answers questions too, and an answer is no success or failure of the program.
+        Command::Ledger(args) => match ledger::run(args) {
+            Ok(code) => return code,
+            Err(error) => Err(error),
+        },
         Command::Inspect(args) => inspect::run(&args),
         Command::Openapi => openapi::run(),
     };

@@ -24,6 +24,11 @@ impl StateDir {
         Ok(Self { root: here.join(".weir") })
     }
 
+    /// Whether something was installed here.
+    pub(crate) fn exists(&self) -> bool {
+        self.root.is_dir()
+    }
+
     /// Makes the folder, and takes away what others could read.
     pub(crate) fn create(&self) -> anyhow::Result<()> {
         let create = || {
