@@ -27,7 +27,7 @@ const WRAPPERS: &[(&str, &[&str])] = &[
     ("sqlx", &["weir-ledger", "weir-server", "weir-tests"]),
     ("memmap2", &["weir-kernels"]),
     ("cudarc", &["weir-kernels"]),
-    ("rdkafka", &["weir-ledger", "weir-metering", "weir-server"]),
+    ("rdkafka", &["weir-ledger", "weir-metering", "weir-schemas", "weir-server", "weir-tests"]),
 ];
 
 struct Package {

@@ -17,4 +17,6 @@ pub use cursor::{Cursor, LogRecord};
 pub use error::LogError;
 pub use frame::MAX_PAYLOAD_BYTES;
 pub use log::{LogOptions, LogStats, OpenEntry, RecordLog, Unclosed};
-pub use relay::{Delivery, FlushError, Relay, RelayMetrics, RelayOptions, Transport, TransportError};
+pub use relay::{
+    FlushError, KafkaTransport, Ledger, Relay, RelayMetrics, RelayOptions, Transport, TransportError,
+};

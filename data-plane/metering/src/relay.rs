@@ -4,27 +4,33 @@
 //! is sent again. What the ledger lacks and the log has deleted (a ledger restored from an old backup) is reported to
 //! it as lost, so that it is listed there and the watermark moves on.
 
+mod kafka;
+mod ledger;
 mod metrics;
+mod rewinds;
+mod standing;
 mod transport;
+mod worker;
 
-use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
-use weir_schemas::records::DAMAGED_TOPIC;
 
+pub use kafka::KafkaTransport;
+pub use ledger::Ledger;
 pub use metrics::RelayMetrics;
-pub use transport::{Delivery, Transport, TransportError};
+pub use transport::{Transport, TransportError};
 
-use crate::cursor::{Cursor, LogRecord};
-use crate::error::LogError;
-use crate::log::{RecordLog, damaged_payload};
+use crate::log::RecordLog;
+use standing::Questions;
+use worker::Worker;
 
-/// How often gauges are refreshed while nothing moves.
-const GAUGE_INTERVAL: Duration = Duration::from_secs(1);
+/// How often the ledger is asked while someone waits for it.
+const HURRY_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Bounds of a relay.
 #[derive(Debug, Clone)]
@@ -37,6 +43,12 @@ pub struct RelayOptions {
     pub backoff_min: Duration,
     /// Longest wait between tries; how late the backlog starts to drain when the ledger is back.
     pub backoff_max: Duration,
+    /// How long the ledger's watermark may stand still before a record that the broker has acknowledged until that is
+    /// taken for lost and sent again; doubled each time until `patience_max`. A backstop: losses that the ledger sees
+    /// it tells at once. Default 60 s, longer than a rebalance of its consumers.
+    pub patience_min: Duration,
+    /// Longest such time. Default 10 minutes.
+    pub patience_max: Duration,
 }
 
 impl Default for RelayOptions {
@@ -46,6 +58,8 @@ impl Default for RelayOptions {
             batch_bytes: 1 << 20,
             backoff_min: Duration::from_millis(100),
             backoff_max: Duration::from_secs(5),
+            patience_min: Duration::from_secs(60),
+            patience_max: Duration::from_secs(600),
         }
     }
 }
@@ -62,7 +76,8 @@ pub struct FlushError {
 #[derive(Debug)]
 pub struct Relay {
     log: Arc<RecordLog>,
-    task: JoinSet<()>,
+    hurry: Arc<Notify>,
+    tasks: JoinSet<()>,
 }
 
 impl Relay {
@@ -74,15 +89,20 @@ impl Relay {
         metrics: RelayMetrics,
         cancel: CancellationToken,
     ) -> Self {
-        let cursor = log.cursor();
-        let log_of_worker = Arc::clone(&log);
-        let worker =
-            Worker { log: log_of_worker, cursor, transport, options, metrics, rewound: None, lost: 0..0 };
-        let mut task = JoinSet::new();
-        task.spawn(async move {
-            cancel.run_until_cancelled(worker.run()).await;
+        let hurry = Arc::new(Notify::new());
+        let mut tasks = JoinSet::new();
+        let news = transport.ledger_to_ask().map(|ledger| {
+            let (news, heard) = watch::channel(None);
+            let (log, metrics, hurry) = (log.clone(), metrics.clone(), hurry.clone());
+            let questions = Questions { ledger, log, metrics, news, hurry };
+            let cancel = cancel.clone();
+            tasks.spawn(async move {
+                cancel.run_until_cancelled(questions.run()).await;
+            });
+            heard
         });
-        Self { log, task }
+        tasks.spawn(Worker::new(log.clone(), transport, options, metrics, news).run(cancel));
+        Self { log, hurry, tasks }
     }
 
     /// Waits until the ledger has every record written so far, at most until `deadline`.
@@ -93,122 +113,30 @@ impl Relay {
         let last = self.log.stats().last_sequence;
         let mut watermark = self.log.shared.watermark.subscribe();
         let reached = watermark.wait_for(|&watermark| watermark >= last);
+        let hurry = async {
+            loop {
+                self.hurry.notify_one();
+                tokio::time::sleep(HURRY_INTERVAL).await;
+            }
+        };
+        let reached = async {
+            tokio::select! {
+                reached = reached => drop(reached),
+                () = hurry => {}
+            }
+        };
         match tokio::time::timeout_at(deadline, reached).await {
-            Ok(_) => Ok(()),
+            Ok(()) => Ok(()),
             Err(_) => Err(FlushError { pending: last.saturating_sub(*self.log.shared.watermark.borrow()) }),
         }
     }
 
     /// Waits for the end after cancellation.
     pub async fn stopped(mut self) {
-        if let Some(Err(error)) = self.task.join_next().await {
-            tracing::error!(error = &error as &dyn std::error::Error, "the relay ended abnormally");
-        }
-    }
-}
-
-struct Worker {
-    log: Arc<RecordLog>,
-    cursor: Cursor,
-    transport: Transport,
-    options: RelayOptions,
-    metrics: RelayMetrics,
-    /// The watermark that the cursor was last rewound to; once is enough for each.
-    rewound: Option<u64>,
-    /// Sequences that the ledger lacks and the log no longer has.
-    lost: Range<u64>,
-}
-
-impl Worker {
-    async fn run(mut self) {
-        let mut durable = self.log.shared.durable.subscribe();
-        // An empty batch asks where the ledger is before anything is sent.
-        let mut batch = Vec::new();
-        loop {
-            self.deliver(&batch).await;
-            batch = loop {
-                if !self.lost.is_empty() {
-                    break self.lost_records();
-                }
-                durable.mark_unchanged();
-                match self.cursor.read(self.options.batch_records, self.options.batch_bytes) {
-                    Ok(batch) if !batch.is_empty() => break batch,
-                    Ok(_) => {}
-                    Err(error) => self.read_failed(&error),
-                }
-                self.metrics.show(&self.log.stats());
-                // The log outlives this worker, which holds it, so the only outcomes are news and the interval.
-                drop(tokio::time::timeout(GAUGE_INTERVAL, durable.changed()).await);
-            };
-        }
-    }
-
-    /// Delivers until it is acknowledged, however long that takes.
-    async fn deliver(&mut self, batch: &[LogRecord]) {
-        let mut wait = self.options.backoff_min;
-        let mut failures = 0u64;
-        loop {
-            self.metrics.show(&self.log.stats());
-            match self.transport.deliver(self.log.sender_id(), batch).await {
-                Ok(delivery) => {
-                    if failures > 0 {
-                        tracing::info!(failures, "the record log is relayed again");
-                    }
-                    self.metrics.delivered(batch.len());
-                    self.acknowledged(batch, delivery);
-                    return;
-                }
-                Err(error) => {
-                    failures += 1;
-                    self.metrics.failed();
-                    let cause = &error as &dyn std::error::Error;
-                    // Loud at first, then once in a while: an outage must not fill the disk with its own logs.
-                    if failures.is_power_of_two() {
-                        tracing::warn!(error = cause, failures, ?wait, "records wait for the ledger");
-                    }
-                }
-            }
-            tokio::time::sleep(wait).await;
-            wait = (wait * 2).min(self.options.backoff_max);
-        }
-    }
-
-    fn acknowledged(&mut self, batch: &[LogRecord], delivery: Delivery) {
-        self.log.set_watermark(delivery.watermark);
-        self.metrics.show(&self.log.stats());
-        let last = batch.iter().map(|record| record.sequence).max();
-        if last.is_some_and(|last| delivery.watermark < last) && self.rewound != Some(delivery.watermark) {
-            tracing::warn!(
-                watermark = delivery.watermark,
-                sent = last,
-                "the ledger lacks records before those just sent; they are sent again"
-            );
-            self.rewound = Some(delivery.watermark);
-            self.cursor.rewind(delivery.watermark);
-            self.lost = delivery.watermark + 1..self.log.oldest_sequence();
-            if !self.lost.is_empty() {
-                tracing::error!(sequences = ?self.lost, "the ledger lost records that this log has deleted already");
+        while let Some(ended) = self.tasks.join_next().await {
+            if let Err(error) = ended {
+                tracing::error!(error = &error as &dyn std::error::Error, "the relay ended abnormally");
             }
         }
-    }
-
-    /// The next batch of reports of what nobody has any more.
-    fn lost_records(&mut self) -> Vec<LogRecord> {
-        let sender_id = self.log.sender_id();
-        let report = |sequence| LogRecord {
-            sequence,
-            topic: DAMAGED_TOPIC.to_owned(),
-            key: String::new(),
-            payload: damaged_payload(sender_id, sequence).to_string().into_bytes(),
-        };
-        self.lost.by_ref().take(self.options.batch_records).map(report).collect()
-    }
-
-    fn read_failed(&self, error: &LogError) {
-        self.metrics.failed();
-        tracing::error!(
-            error = error as &dyn std::error::Error,
-            "the record log cannot be read; trying again"
-        );
     }
 }

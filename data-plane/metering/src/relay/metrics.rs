@@ -19,8 +19,11 @@ pub struct RelayMetrics {
     held_bytes: Gauge<i64, AtomicI64>,
     max_bytes: Gauge<i64, AtomicI64>,
     open_entries: Gauge<i64, AtomicI64>,
+    refusing: Gauge<i64, AtomicI64>,
+    refused: Gauge<i64, AtomicI64>,
     delivered: Counter,
     failures: Counter,
+    rewinds: Counter,
 }
 
 impl RelayMetrics {
@@ -50,6 +53,12 @@ impl RelayMetrics {
             &metrics.max_bytes,
         );
         gauge("record_log_open_entries", "Entries begun and not closed", &metrics.open_entries);
+        gauge(
+            "record_log_refusing",
+            "1 while new requests are refused because the log or its disk has no room: alert",
+            &metrics.refusing,
+        );
+        gauge("record_log_refused_entries", "Entries refused since the start", &metrics.refused);
         registry.register(
             "record_log_lag_seconds",
             "Age of the oldest record that the ledger has not confirmed",
@@ -65,6 +74,11 @@ impl RelayMetrics {
             "Deliveries or reads that failed",
             metrics.failures.clone(),
         );
+        registry.register(
+            "record_log_rewinds",
+            "Times that acknowledged records were sent again because the ledger lacked them",
+            metrics.rewinds.clone(),
+        );
         metrics
     }
 
@@ -78,6 +92,8 @@ impl RelayMetrics {
         self.held_bytes.set(clamp(stats.held_bytes));
         self.max_bytes.set(clamp(stats.max_bytes));
         self.open_entries.set(i64::try_from(stats.open_entries).unwrap_or(i64::MAX));
+        self.refusing.set(i64::from(stats.refusing));
+        self.refused.set(clamp(stats.refused));
     }
 
     pub(super) fn delivered(&self, records: usize) {
@@ -86,6 +102,10 @@ impl RelayMetrics {
 
     pub(super) fn failed(&self) {
         self.failures.inc();
+    }
+
+    pub(super) fn rewound(&self) {
+        self.rewinds.inc();
     }
 }
 

@@ -1,32 +1,22 @@
-//! How a batch reaches the ledger. One variant per transport; the relay knows none of them.
+//! How a batch leaves this process. One variant per transport; the relay knows none of them.
 
-use std::time::Duration;
-
+use rdkafka::error::KafkaError;
 use tonic::Status;
-use tonic::service::interceptor::InterceptedService;
-use tonic::transport::{Channel, Endpoint};
-use weir_schemas::rpc::auth::{AttachSecret, InternalSecret};
-use weir_schemas::rpc::ledger::ledger_client::LedgerClient;
-use weir_schemas::rpc::ledger::{AppendRequest, Record};
+use weir_schemas::kafka::{Kafka, TopicError};
+use weir_schemas::rpc::auth::InternalSecret;
 
+use super::kafka::KafkaTransport;
+use super::ledger::Ledger;
+use super::rewinds::Standing;
 use crate::cursor::LogRecord;
-
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
-/// A batch is one transaction of milliseconds; past this the answer is lost and the batch is sent again.
-const APPEND_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// Where records go.
 #[derive(Debug)]
 pub enum Transport {
     /// Straight to the ledger by RPC, where no broker is configured.
-    Ledger(LedgerTransport),
-}
-
-/// What an acknowledged batch tells.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Delivery {
-    /// Every sequence of this sender up to and including this one is in the ledger.
-    pub watermark: u64,
+    Ledger(Ledger),
+    /// To Kafka, where the ledger and others read them.
+    Kafka(KafkaTransport),
 }
 
 /// Why a batch was not acknowledged; it is sent again.
@@ -44,52 +34,68 @@ pub enum TransportError {
     /// The ledger refused or could not be reached.
     #[error("the ledger did not take the batch: {}", .0.message())]
     Ledger(#[source] Box<Status>),
-}
-
-/// The RPC straight to the ledger; connects when first used and again whenever needed.
-#[derive(Debug)]
-pub struct LedgerTransport {
-    client: LedgerClient<InterceptedService<Channel, AttachSecret>>,
+    /// The topics are not there, or nobody answers.
+    #[error("Kafka's topics are not ready")]
+    Topics(#[source] TopicError),
+    /// The client library does not take the settings.
+    #[error("no Kafka producer can be made of these settings")]
+    Producer(#[source] KafkaError),
+    /// Kafka refused a record.
+    #[error("Kafka did not take the batch: {reason}")]
+    Kafka {
+        /// What the client said last.
+        reason: String,
+        /// The cause.
+        #[source]
+        source: KafkaError,
+    },
+    /// Kafka is away, or too slow to be told from that.
+    #[error("Kafka has not acknowledged the batch within {seconds} s: {reason}")]
+    NoAcknowledgement {
+        /// How long it was given.
+        seconds: u64,
+        /// What the client said last.
+        reason: String,
+    },
 }
 
 impl Transport {
-    /// Records straight to the ledger at `http://host:port`. Call within a tokio runtime.
-    pub fn ledger(address: &str, secret: &InternalSecret) -> Result<Self, TransportError> {
-        let endpoint = Endpoint::from_shared(address.to_owned())
-            .map_err(|source| TransportError::Address { address: address.to_owned(), source })?
-            .connect_timeout(CONNECT_TIMEOUT)
-            .timeout(APPEND_TIMEOUT);
-        let client = LedgerClient::with_interceptor(endpoint.connect_lazy(), secret.attach());
-        Ok(Self::Ledger(LedgerTransport { client }))
+    /// Records to Kafka where there is one, otherwise straight to the ledger at `http://host:port`, which is asked for
+    /// its watermark in either case. Nothing is connected to yet. Call within a tokio runtime.
+    pub fn new(kafka: Option<Kafka>, ledger: &str, secret: &InternalSecret) -> Result<Self, TransportError> {
+        let ledger = Ledger::new(ledger, secret)?;
+        Ok(match kafka {
+            Some(kafka) => Self::Kafka(KafkaTransport::new(kafka, ledger)),
+            None => Self::Ledger(ledger),
+        })
     }
 
+    /// Sends a batch, ascending by sequence, and returns once it is acknowledged as a whole. After an error any part of
+    /// it may have arrived. The answer says how far the ledger is, where it is the ledger that answers.
     pub(super) async fn deliver(
         &mut self,
         sender_id: &str,
         batch: &[LogRecord],
-    ) -> Result<Delivery, TransportError> {
+    ) -> Result<Option<Standing>, TransportError> {
         match self {
-            Self::Ledger(ledger) => ledger.append(sender_id, batch).await,
+            Self::Ledger(ledger) => ledger.append(sender_id, batch).await.map(Some),
+            Self::Kafka(kafka) => kafka.deliver(sender_id, batch).await.map(|()| None),
         }
     }
-}
 
-impl LedgerTransport {
-    async fn append(&mut self, sender_id: &str, batch: &[LogRecord]) -> Result<Delivery, TransportError> {
-        let mut records: Vec<Record> = batch.iter().map(to_wire).collect();
-        records.sort_unstable_by_key(|record| record.sequence);
-        let request = AppendRequest { sender_id: sender_id.to_owned(), records };
-        let response =
-            self.client.append(request).await.map_err(|status| TransportError::Ledger(Box::new(status)))?;
-        Ok(Delivery { watermark: response.into_inner().watermark })
+    /// The ledger, where it has to be asked how far it is.
+    pub(super) fn ledger_to_ask(&self) -> Option<Ledger> {
+        match self {
+            Self::Ledger(_) => None,
+            Self::Kafka(kafka) => Some(kafka.ledger.clone()),
+        }
     }
-}
 
-fn to_wire(record: &LogRecord) -> Record {
-    Record {
-        sequence: record.sequence,
-        topic: record.topic.clone(),
-        key: record.key.clone(),
-        payload: record.payload.clone(),
+    /// Gives up what it holds; a later batch would begin anew.
+    pub(super) async fn close(&mut self) {
+        match self {
+            Self::Ledger(_) => {}
+            Self::Kafka(kafka) => kafka.close().await,
+        }
     }
 }

@@ -27,6 +27,8 @@ pub(crate) struct Held {
     pub(crate) refuse: usize,
     /// Calls to keep but answer with an error, as a lost answer.
     pub(crate) lose_answers: usize,
+    /// As the protocol has it.
+    pub(crate) generation: u64,
 }
 
 impl Held {
@@ -42,7 +44,7 @@ pub(crate) struct TestLedger(pub(crate) Arc<Mutex<Held>>);
 impl Ledger for TestLedger {
     async fn append(&self, request: Request<AppendRequest>) -> Result<Response<AppendResponse>, Status> {
         let AppendRequest { sender_id, records } = request.into_inner();
-        assert_eq!(sender_id, "gtw_relay");
+        assert!(sender_id.starts_with("gtw_"));
         assert!(records.is_sorted_by_key(|record| record.sequence));
         let mut held = self.0.lock().unwrap();
         if held.refuse > 0 {
@@ -65,7 +67,7 @@ impl Ledger for TestLedger {
             held.lose_answers -= 1;
             return Err(Status::unknown("the answer was lost"));
         }
-        Ok(Response::new(AppendResponse { watermark: held.watermark() }))
+        Ok(Response::new(AppendResponse { watermark: held.watermark(), generation: held.generation }))
     }
 }
 
