@@ -4,19 +4,22 @@
 CARGO ?= cargo
 TARGET_DIR := $(or $(CARGO_TARGET_DIR),target)
 WEIR := $(TARGET_DIR)/release/weir
+# Set where a Kafka broker of our own is wanted.
+KAFKA := $(filter-out 0,$(WITH_KAFKA))
 
-.PHONY: help up down test check bench bench-engine openapi models smollm2 install build
+.PHONY: help up down test check faults bench bench-engine openapi models smollm2 install kafka build
 
 help: ## What there is
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | sort
 
-up: install smollm2 build ## Start everything, print a first answer and how to go on (DETACH=1: return once it serves)
-	@$(WEIR) up $(if $(filter-out 0,$(DETACH)),--detach)
+up: install smollm2 build $(if $(KAFKA),kafka) ## Start everything, print a first answer and how to go on (DETACH=1: return once it serves; WITH_KAFKA=1: records go through a broker)
+	@$(WEIR) up $(if $(filter-out 0,$(DETACH)),--detach) $(if $(KAFKA),--with-kafka)
 
 down: ## Stop what `make up DETACH=1` started, and wait for it
 	@if [ -x $(WEIR) ]; then $(WEIR) down; else echo "weir: not built, so nothing runs"; fi
 
-test: install models build ## All tests
+test: KAFKA := 1
+test: install models kafka build ## All tests
 	@deploy/setup/test-python.sh
 	$(CARGO) test --release --workspace
 
@@ -27,7 +30,12 @@ check: ## Formatting, lints, tidiness, licences
 	@if $(CARGO) deny --version >/dev/null 2>&1; then $(CARGO) deny check; \
 	else echo "check: cargo-deny is not installed; licences and advisories were not checked"; fi
 
-bench: install models build bench-engine ## Every benchmark
+faults: KAFKA := 1
+faults: install models kafka build ## Kill every part under load and hold the clients' receipts against the ledger (10 minutes)
+	$(CARGO) run --release -p weir-tests --bin faults
+
+bench: KAFKA := 1
+bench: install models kafka build bench-engine ## Every benchmark
 	$(CARGO) run --release -p weir-tests --bin bench
 	$(CARGO) run --release -p weir-metering --example record_log_bench
 	$(CARGO) run --release -p weir-ledger --example ledger_bench
@@ -47,7 +55,10 @@ models: ## Fetch the pinned model files (checked by SHA-256)
 	@deploy/setup/fetch-models.sh all
 
 install: ## Packages that are missing (root or sudo; does nothing when all are here)
-	@deploy/setup/install.sh
+	@deploy/setup/install.sh $(if $(KAFKA),kafka)
+
+kafka: install # The jars of the broker that tests and WITH_KAFKA=1 start
+	@deploy/setup/kafka.sh
 
 build:
 	$(CARGO) build --release --workspace --bin weir

@@ -8,7 +8,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 use crate::screen::say;
-use crate::up::{Postgres, StateDir, lock};
+use crate::up::{KafkaNode, Postgres, StateDir, lock};
 
 /// The gateway's drain, the worker's, and the flush of both, with room.
 const STOP_TIMEOUT: Duration = Duration::from_secs(120);
@@ -35,14 +35,20 @@ pub(crate) fn run(_: &DownArgs) -> anyhow::Result<()> {
         }
         say("stopped");
     }
-    // After a kill -9 the database may be all that is left.
+    // After a kill -9 the broker and the database may be all that is left.
+    let kafka = KafkaNode::left_over(&state)?;
+    let kafka_ran = kafka.is_some();
+    if let Some(mut kafka) = kafka {
+        say("stopping Kafka, which an earlier run left");
+        kafka.stop()?;
+    }
     match Postgres::left_over(&state)? {
         Some(mut postgres) => {
             say("stopping Postgres, which an earlier run left");
             postgres.stop()
         }
         None => {
-            if !ran {
+            if !ran && !kafka_ran {
                 say("nothing runs");
             }
             Ok(())

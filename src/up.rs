@@ -10,6 +10,7 @@ mod detach;
 mod dev_env;
 mod first_answer;
 mod first_run;
+mod kafka;
 pub(crate) mod lock;
 mod postgres;
 mod stack;
@@ -20,6 +21,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use clap::Args;
+use weir_schemas::kafka::RawKafka;
 
 use crate::logging;
 use crate::process::{Process, block_on};
@@ -27,6 +29,7 @@ use crate::screen::say;
 use admin::Admin;
 use components::Components;
 use dev_env::DevEnv;
+pub(crate) use kafka::KafkaNode;
 use lock::{Claim, Occupant, RunLock};
 use postgres::Origin;
 pub(crate) use postgres::Postgres;
@@ -44,6 +47,9 @@ pub(crate) struct UpArgs {
     /// Go on in the background, and return once it serves.
     #[arg(long)]
     detach: bool,
+    /// Records go through a Kafka broker of our own.
+    #[arg(long)]
+    with_kafka: bool,
     /// Set by --detach for the process in the background.
     #[arg(long, hide = true)]
     in_background: bool,
@@ -53,13 +59,13 @@ pub(crate) fn run(args: &UpArgs) -> anyhow::Result<()> {
     let state = StateDir::here()?;
     state.create()?;
     if args.detach {
-        return detach::run(&state);
+        return detach::run(&state, args.with_kafka);
     }
     if args.in_background {
         nix::unistd::setsid().context("cannot leave the terminal's session")?;
     }
     match RunLock::claim(&state)? {
-        Claim::Held(lock) => serve(&state, lock),
+        Claim::Held(lock) => serve(&state, args.with_kafka, lock),
         Claim::Taken(occupant) => {
             say(&describe(occupant));
             Ok(())
@@ -79,13 +85,13 @@ fn describe(occupant: Option<Occupant>) -> String {
     }
 }
 
-fn serve(state: &StateDir, mut lock: RunLock) -> anyhow::Result<()> {
+fn serve(state: &StateDir, with_kafka: bool, mut lock: RunLock) -> anyhow::Result<()> {
     logging::install_for_up(&state.path("log/weir.log"))?;
     let model = std::env::current_dir()?.join(MODEL_FILE);
     if !model.exists() {
         bail!("{MODEL_FILE} is missing; fetch it with: make models");
     }
-    let outcome = block_on(async |process| run_all(state, model, process, &mut lock).await);
+    let outcome = block_on(async |process| run_all(state, with_kafka, model, process, &mut lock).await);
     // The lock is given up last: who finds it free finds nothing running.
     drop(lock);
     outcome
@@ -94,6 +100,7 @@ fn serve(state: &StateDir, mut lock: RunLock) -> anyhow::Result<()> {
 /// Postgres around the components: started first, stopped last.
 async fn run_all(
     state: &StateDir,
+    with_kafka: bool,
     model: PathBuf,
     process: Process,
     lock: &mut RunLock,
@@ -107,7 +114,7 @@ async fn run_all(
         Origin::Started => "weir: Postgres runs; its data was here",
         Origin::Adopted => "weir: Postgres was running already; taking it over",
     });
-    let served = run_components(state, &postgres.url(), model, process, lock).await;
+    let served = run_with_kafka(state, with_kafka, &postgres.url(), model, process, lock).await;
     say("weir: stopping Postgres");
     let stopped = tokio::task::spawn_blocking(move || postgres.stop()).await?;
     if served.is_ok() && stopped.is_ok() {
@@ -116,10 +123,44 @@ async fn run_all(
     served.and(stopped)
 }
 
+/// The broker around the components, where one is wanted.
+async fn run_with_kafka(
+    state: &StateDir,
+    with_kafka: bool,
+    database_url: &str,
+    model: PathBuf,
+    process: Process,
+    lock: &mut RunLock,
+) -> anyhow::Result<()> {
+    let place = state.clone();
+    if !with_kafka {
+        // One that a killed run left would otherwise run on for nobody.
+        tokio::task::spawn_blocking(move || match KafkaNode::left_over(&place)? {
+            Some(mut kafka) => kafka.stop(),
+            None => Ok(()),
+        })
+        .await??;
+        return run_components(state, database_url, None, model, process, lock).await;
+    }
+    say("weir: starting Kafka");
+    let (mut kafka, origin) = tokio::task::spawn_blocking(move || KafkaNode::start(&place)).await??;
+    let address = kafka.address();
+    say(&match origin {
+        Origin::Created => format!("weir: Kafka runs at {address}, with nothing in it yet"),
+        Origin::Started => format!("weir: Kafka runs at {address}; its data was here"),
+        Origin::Adopted => format!("weir: Kafka was running already at {address}; taking it over"),
+    });
+    let served = run_components(state, database_url, Some(kafka.settings()), model, process, lock).await;
+    say("weir: stopping Kafka");
+    let stopped = tokio::task::spawn_blocking(move || kafka.stop()).await?;
+    served.and(stopped)
+}
+
 /// Runs until the stop signal, a failure, or the end of a component; then stops what runs, in order.
 async fn run_components(
     state: &StateDir,
     database_url: &str,
+    kafka: Option<RawKafka>,
     model: PathBuf,
     mut process: Process,
     lock: &mut RunLock,
@@ -127,7 +168,7 @@ async fn run_components(
     let mut stack = Stack::default();
     let cancel = process.cancel.clone();
     let booted = tokio::select! {
-        booted = boot(state, database_url, model, &mut process, &mut stack) => Some(booted),
+        booted = boot(state, database_url, kafka, model, &mut process, &mut stack) => Some(booted),
         () = cancel.cancelled() => None,
     };
     let outcome = match booted {
@@ -150,11 +191,12 @@ async fn run_components(
 async fn boot(
     state: &StateDir,
     database_url: &str,
+    kafka: Option<RawKafka>,
     model: PathBuf,
     process: &mut Process,
     stack: &mut Stack,
 ) -> anyhow::Result<String> {
-    let components = components::start(state, database_url, process, stack).await?;
+    let components = components::start(state, database_url, kafka, process, stack).await?;
     for (usual, url) in &components.moved {
         say(&format!("weir: port {usual} is taken; using {url} instead"));
     }
@@ -169,6 +211,7 @@ async fn boot(
         admin_url: components.admin_url.clone(),
         admin_token: components.admin_token.clone(),
         metrics_url: components.metrics_url.clone(),
+        kafka_brokers: components.kafka_brokers.clone(),
     };
     env.write(&path)?;
     wait_until_ready(&components).await?;
@@ -204,7 +247,9 @@ async fn wait_until_ready(components: &Components) -> anyhow::Result<()> {
 
 /// How to go on.
 fn explain(components: &Components) {
-    let Components { docs_url, base_url, admin_url, metrics_url, .. } = components;
+    let Components { docs_url, base_url, admin_url, metrics_url, kafka_brokers, .. } = components;
+    let kafka = kafka_brokers.as_ref().map(|brokers| format!("\n  Kafka                  {brokers}"));
+    let kafka = kafka.unwrap_or_default();
     let alias = first_run::ALIAS;
     say(&format!(
         r#"
@@ -212,7 +257,7 @@ Addresses and keys are in .weir/dev.env; the logs are in .weir/log/weir.log.
   OpenAI-compatible API  {base_url}
   admin and tenant API   {admin_url}
   API docs               {docs_url}
-  metrics                {metrics_url}
+  metrics                {metrics_url}{kafka}
 
 curl:
   . .weir/dev.env && curl -N "$WEIR_BASE_URL/chat/completions" \

@@ -1,6 +1,8 @@
 #!/bin/sh
 # Installs the Debian packages that building and running Weir need and this machine lacks. Works as root and as a
 # user with sudo; does nothing, and needs no network, when everything is here.
+#   install.sh          for `make up`
+#   install.sh kafka    and what a Kafka broker of our own needs (`make test`, `make up WITH_KAFKA=1`): Java and Maven
 set -eu
 
 say() { printf 'install: %s\n' "$*" >&2; }
@@ -19,11 +21,32 @@ has_python_with_venv() {
     has python3 && python3 -c 'import ensurepip, venv' >/dev/null 2>&1
 }
 
+# The Kafka client is built from source and linked to the system's OpenSSL.
+has_openssl_to_build_with() {
+    has pkg-config && pkg-config --exists openssl
+}
+
+has_java_17() {
+    has java && version=$(java -version 2>&1 | sed -n 's/.*version "\([0-9]*\).*/\1/p' | head -n 1) &&
+        [ "${version:-0}" -ge 17 ]
+}
+
+case "${1:-}" in
+    '' | kafka) ;;
+    *) die "unknown wish '$1': kafka, or nothing" ;;
+esac
+
 missing=
 has_postgres || missing="$missing postgresql"
 has_python_with_venv || missing="$missing python3 python3-venv"
 has cc || missing="$missing gcc libc6-dev"
+has g++ || missing="$missing g++"
+has_openssl_to_build_with || missing="$missing pkg-config libssl-dev"
 has curl || missing="$missing curl ca-certificates"
+if [ "${1:-}" = kafka ]; then
+    has_java_17 || missing="$missing default-jre-headless"
+    has mvn || missing="$missing maven"
+fi
 
 if [ -n "$missing" ]; then
     has apt-get || die "missing:$missing; there is no apt-get here, please install them by this system's means"
@@ -34,6 +57,12 @@ if [ -n "$missing" ]; then
     fi
     say "installing:$missing"
     $root apt-get update -q >&2
+    # Where the default Java is older than 17, 17 stands beside it.
+    case "$missing:$(apt-cache policy openjdk-17-jre-headless 2>/dev/null)" in
+        *default-jre-headless*Candidate:\ [0-9]*)
+            missing=$(printf %s "$missing" | sed 's/default-jre-headless/openjdk-17-jre-headless/')
+            ;;
+    esac
     # A private instance is all we use: Debian is kept from creating and starting a cluster of its own.
     case "$missing" in
         *postgresql*)

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use tokio_util::sync::CancellationToken;
+use weir_schemas::kafka::RawKafka;
 
 use super::admin::Admin;
 use super::dev_env;
@@ -33,6 +34,8 @@ pub(super) struct Components {
     /// `…/v1`.
     pub(super) base_url: String,
     pub(super) metrics_url: String,
+    /// `host:port`, where there is a broker.
+    pub(super) kafka_brokers: Option<String>,
     pub(super) worker_ready: ReadyProbe,
     pub(super) gateway_ready: ReadyProbe,
     /// Usual ports that were taken, and what is used instead.
@@ -44,6 +47,8 @@ struct Given<'a> {
     state: &'a StateDir,
     database_url: &'a str,
     internal_secret_file: PathBuf,
+    /// Names no broker where there is none.
+    kafka: RawKafka,
     process: &'a mut Process,
     stack: &'a mut Stack,
 }
@@ -52,11 +57,14 @@ struct Given<'a> {
 pub(super) async fn start(
     state: &StateDir,
     database_url: &str,
+    kafka: Option<RawKafka>,
     process: &mut Process,
     stack: &mut Stack,
 ) -> anyhow::Result<Components> {
     let internal_secret_file = state.secret_file("internal_secret")?;
-    let mut given = Given { state, database_url, internal_secret_file, process, stack };
+    let kafka_brokers = kafka.as_ref().map(|kafka| kafka.brokers.clone());
+    let kafka = kafka.unwrap_or_default();
+    let mut given = Given { state, database_url, internal_secret_file, kafka, process, stack };
     let control_plane = start_control_plane(&mut given).await?;
     let ledger_url = start_ledger(&mut given).await?;
     let worker_ready = start_worker(&mut given, &control_plane.rpc_url, &ledger_url).await?;
@@ -75,6 +83,7 @@ pub(super) async fn start(
         docs_url: format!("http://{http_addr}/docs/"),
         base_url: format!("http://{gateway_addr}/v1"),
         metrics_url: format!("http://{gateway_addr}/metrics"),
+        kafka_brokers,
         worker_ready,
         gateway_ready,
     })
@@ -104,8 +113,8 @@ async fn start_control_plane(given: &mut Given<'_>) -> anyhow::Result<ControlPla
     let mut server = weir_server::start(config.clone(), deps, &mut given.process.registry, cancel.clone())
         .await
         .context("the control plane did not start")?;
-    let bootstrap_token = server.bootstrap_token.take();
     let (http_addr, rpc_url) = (server.http_addr, format!("http://{}", server.rpc_addr));
+    let bootstrap_token = server.prepared().await.context("the control plane did not start")?;
     given.stack.push("control plane", cancel, server.stopped());
     let admin_token = admin_token(given.state, bootstrap_token, &config, &admin_url(http_addr)).await?;
     Ok(ControlPlane { http_addr, rpc_url, admin_token })
@@ -139,6 +148,7 @@ async fn start_worker(
         pool: POOL.to_owned(),
         control_plane: control_plane.to_owned(),
         ledger: ledger.to_owned(),
+        kafka: given.kafka.clone(),
         internal_secret_file: given.internal_secret_file.clone(),
         drain_timeout_ms: DRAIN_TIMEOUT_MS,
         kv_memory_max_bytes: KV_MEMORY_MAX_BYTES,
@@ -164,6 +174,7 @@ async fn start_gateway(
         data_dir: folder(given.state, "gateway")?,
         control_plane: control_plane.to_owned(),
         ledger,
+        kafka: given.kafka.clone(),
         internal_secret_file: given.internal_secret_file.clone(),
         drain_timeout_ms: DRAIN_TIMEOUT_MS,
         ..weir_gateway::RawConfig::default()

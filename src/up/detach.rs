@@ -15,7 +15,7 @@ use crate::screen::{say, say_part};
 const POLL: Duration = Duration::from_millis(50);
 
 /// Starts the copy and waits until it serves, or until it gave up. Ctrl-C here leaves it running.
-pub(super) fn run(state: &StateDir) -> anyhow::Result<()> {
+pub(super) fn run(state: &StateDir, with_kafka: bool) -> anyhow::Result<()> {
     if lock::is_held_for_good(state)? {
         return wait_for_other(state);
     }
@@ -26,6 +26,7 @@ pub(super) fn run(state: &StateDir) -> anyhow::Result<()> {
     let program = std::env::current_exe().context("this program's own file is gone")?;
     let mut child = Command::new(program)
         .args(["up", "--in-background"])
+        .args(with_kafka.then_some("--with-kafka"))
         .stdin(Stdio::null())
         .stdout(log.try_clone()?)
         .stderr(log)

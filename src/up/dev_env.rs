@@ -21,15 +21,20 @@ pub(super) struct DevEnv {
     pub(super) admin_token: String,
     /// Prometheus metrics of the whole process.
     pub(super) metrics_url: String,
+    /// `host:port`, where there is a broker.
+    pub(super) kafka_brokers: Option<String>,
 }
 
 impl DevEnv {
     pub(super) fn write(&self, path: &Path) -> anyhow::Result<()> {
-        let Self { base_url, api_key, admin_url, admin_token, metrics_url } = self;
-        let text = format!(
+        let Self { base_url, api_key, admin_url, admin_token, metrics_url, kafka_brokers } = self;
+        let mut text = format!(
             "WEIR_BASE_URL={base_url}\nWEIR_API_KEY={api_key}\nWEIR_ADMIN_URL={admin_url}\n\
              WEIR_ADMIN_TOKEN={admin_token}\nWEIR_METRICS_URL={metrics_url}\n"
         );
+        if let Some(brokers) = kafka_brokers {
+            text += &format!("WEIR_KAFKA_BROKERS={brokers}\n");
+        }
         write_private(path, text.as_bytes())
     }
 }
@@ -56,9 +61,11 @@ mod tests {
             admin_url: "http://127.0.0.1:2/api/v1".into(),
             admin_token: "t".into(),
             metrics_url: "http://127.0.0.1:1/metrics".into(),
+            kafka_brokers: Some("127.0.0.1:3".into()),
         };
         env.write(&path).unwrap();
         assert_eq!(kept(&path, "WEIR_API_KEY").as_deref(), Some("a.b=c.d"));
         assert_eq!(kept(&path, "WEIR_ADMIN_TOKEN").as_deref(), Some("t"));
+        assert_eq!(kept(&path, "WEIR_KAFKA_BROKERS").as_deref(), Some("127.0.0.1:3"));
     }
 }

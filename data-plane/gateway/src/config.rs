@@ -5,7 +5,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use weir_schemas::kafka::{Kafka, KafkaConfigError, RawKafka};
 use weir_schemas::rpc::auth::{InternalSecret, SecretError};
+use weir_schemas::rpc::setting::{self, SettingError};
 
 /// A context of 128k tokens is about 600 kB of English; four MiB leaves room for JSON escapes and other scripts.
 const DEFAULT_MAX_BODY_BYTES: u64 = 4 << 20;
@@ -34,6 +36,8 @@ pub struct RawConfig {
     pub control_plane: String,
     /// `http://host:port` of the ledger's RPC.
     pub ledger: String,
+    /// Where records go; without a broker they go straight to the ledger.
+    pub kafka: RawKafka,
     /// File with the installation's secret.
     pub internal_secret_file: PathBuf,
     /// Largest request body.
@@ -46,7 +50,10 @@ pub struct RawConfig {
     pub request_timeout_ms: u64,
     /// Bound of the record log; when it is full, new requests are refused.
     pub record_log_max_bytes: u64,
-    /// How long running requests may go on after a stop was asked for.
+    /// How long requests are still taken after a stop was asked for, while `/readyz` says no: as long as a load
+    /// balancer takes to notice.
+    pub stop_notice_ms: u64,
+    /// How long running requests may go on after that.
     pub drain_timeout_ms: u64,
 }
 
@@ -59,12 +66,14 @@ impl Default for RawConfig {
             data_dir: PathBuf::from("/var/lib/weir/gateway"),
             control_plane: "http://127.0.0.1:7102".to_owned(),
             ledger: "http://127.0.0.1:7103".to_owned(),
+            kafka: RawKafka::default(),
             internal_secret_file: PathBuf::from("/etc/weir/internal_secret"),
             max_body_bytes: DEFAULT_MAX_BODY_BYTES,
             max_connections: DEFAULT_MAX_CONNECTIONS,
             slow_reader_timeout_ms: DEFAULT_SLOW_READER_TIMEOUT_MS,
             request_timeout_ms: DEFAULT_REQUEST_TIMEOUT_MS,
             record_log_max_bytes: DEFAULT_RECORD_LOG_MAX_BYTES,
+            stop_notice_ms: 0,
             drain_timeout_ms: 30_000,
         }
     }
@@ -76,26 +85,12 @@ pub enum ConfigError {
     /// Internal RPC without a secret would be open to anyone.
     #[error("gateway.internal_secret_file: the gateway does not start without the internal secret")]
     Secret(#[source] SecretError),
-    /// A number outside its range.
-    #[error("gateway.{key} is {actual}, allowed is {min} to {max}")]
-    OutOfRange {
-        /// Which key.
-        key: &'static str,
-        /// Its value.
-        actual: u64,
-        /// Least allowed.
-        min: u64,
-        /// Most allowed.
-        max: u64,
-    },
-    /// An address that is none.
-    #[error("gateway.{key} must be of the form http://host:port, not '{actual}'")]
-    Address {
-        /// Which key.
-        key: &'static str,
-        /// Its value.
-        actual: String,
-    },
+    /// The `kafka` table.
+    #[error("the gateway's Kafka settings cannot be used")]
+    Kafka(#[source] KafkaConfigError),
+    /// A number outside its range, or an address that is none.
+    #[error("gateway.{0}")]
+    Setting(#[from] SettingError),
 }
 
 /// The checked section.
@@ -107,12 +102,14 @@ pub struct Config {
     pub(crate) data_dir: PathBuf,
     pub(crate) control_plane: String,
     pub(crate) ledger: String,
+    pub(crate) kafka: Option<Kafka>,
     pub(crate) secret: InternalSecret,
     pub(crate) max_body_bytes: usize,
     pub(crate) max_connections: usize,
     pub(crate) slow_reader_timeout: Duration,
     pub(crate) request_timeout: Duration,
     pub(crate) record_log_max_bytes: u64,
+    pub(crate) stop_notice: Duration,
     pub(crate) drain_timeout: Duration,
 }
 
@@ -127,56 +124,42 @@ impl TryFrom<RawConfig> for Config {
             data_dir,
             control_plane,
             ledger,
+            kafka,
             internal_secret_file,
             max_body_bytes,
             max_connections,
             slow_reader_timeout_ms,
             request_timeout_ms,
             record_log_max_bytes,
+            stop_notice_ms,
             drain_timeout_ms,
         } = raw;
-        let advertise = (!advertise.is_empty()).then_some(advertise);
-        if let Some(advertise) = &advertise {
-            check_address("advertise", advertise)?;
-        }
-        check_address("control_plane", &control_plane)?;
-        check_address("ledger", &ledger)?;
-        in_range("max_body_bytes", max_body_bytes, 1024, 256 << 20)?;
-        in_range("max_connections", max_connections, 1, 1 << 20)?;
-        in_range("slow_reader_timeout_ms", slow_reader_timeout_ms, 10, 3_600_000)?;
-        in_range("request_timeout_ms", request_timeout_ms, 1_000, 86_400_000)?;
-        in_range("record_log_max_bytes", record_log_max_bytes, 32 << 20, 1 << 40)?;
-        in_range("drain_timeout_ms", drain_timeout_ms, 0, 3_600_000)?;
+        setting::http_address("control_plane", &control_plane)?;
+        setting::http_address("ledger", &ledger)?;
+        setting::in_range("max_body_bytes", max_body_bytes, 1024, 256 << 20)?;
+        setting::in_range("max_connections", max_connections, 1, 1 << 20)?;
+        setting::in_range("slow_reader_timeout_ms", slow_reader_timeout_ms, 10, 3_600_000)?;
+        setting::in_range("request_timeout_ms", request_timeout_ms, 1_000, 86_400_000)?;
+        setting::in_range("record_log_max_bytes", record_log_max_bytes, 32 << 20, 1 << 40)?;
+        setting::in_range("stop_notice_ms", stop_notice_ms, 0, 600_000)?;
+        setting::in_range("drain_timeout_ms", drain_timeout_ms, 0, 3_600_000)?;
         Ok(Self {
             listen,
             port_fallback,
-            advertise,
+            advertise: setting::advertised("advertise", advertise)?,
             data_dir,
             control_plane,
             ledger,
+            kafka: kafka.try_into().map_err(ConfigError::Kafka)?,
             secret: InternalSecret::from_file(&internal_secret_file).map_err(ConfigError::Secret)?,
             max_body_bytes: usize::try_from(max_body_bytes).unwrap_or(usize::MAX),
             max_connections: usize::try_from(max_connections).unwrap_or(usize::MAX),
             slow_reader_timeout: Duration::from_millis(slow_reader_timeout_ms),
             request_timeout: Duration::from_millis(request_timeout_ms),
             record_log_max_bytes,
+            stop_notice: Duration::from_millis(stop_notice_ms),
             drain_timeout: Duration::from_millis(drain_timeout_ms),
         })
-    }
-}
-
-fn in_range(key: &'static str, actual: u64, min: u64, max: u64) -> Result<(), ConfigError> {
-    if (min..=max).contains(&actual) {
-        Ok(())
-    } else {
-        Err(ConfigError::OutOfRange { key, actual, min, max })
-    }
-}
-
-fn check_address(key: &'static str, address: &str) -> Result<(), ConfigError> {
-    match address.parse::<axum::http::Uri>() {
-        Ok(uri) if uri.scheme_str() == Some("http") && uri.authority().is_some() => Ok(()),
-        _ => Err(ConfigError::Address { key, actual: address.chars().take(128).collect() }),
     }
 }
 
@@ -210,6 +193,7 @@ mod tests {
         check("slow_reader_timeout_ms", |raw| raw.slow_reader_timeout_ms = 0);
         check("request_timeout_ms", |raw| raw.request_timeout_ms = u64::MAX);
         check("record_log_max_bytes", |raw| raw.record_log_max_bytes = 1);
+        check("stop_notice_ms", |raw| raw.stop_notice_ms = u64::MAX);
         check("drain_timeout_ms", |raw| raw.drain_timeout_ms = u64::MAX);
         check("ledger", |raw| raw.ledger = "127.0.0.1:1".into());
         check("control_plane", |raw| raw.control_plane = "https://x:1".into());

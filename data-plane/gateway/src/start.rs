@@ -1,12 +1,13 @@
-//! Building the gateway from its parts, and stopping it: not ready first, then no new connections, running requests
-//! to their end or the drain timeout, their records closed, the record log handed on.
+//! Building the gateway from its parts; [`drain`] is how it stops.
+
+mod books;
+mod drain;
 
 use std::io;
 use std::net::SocketAddr;
-use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::sync::atomic::AtomicBool;
+use std::time::Instant;
 
 use prometheus_client::registry::Registry as MetricsRegistry;
 use tokio::sync::watch;
@@ -14,34 +15,29 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use weir_metering::{
-    LogError, LogOptions, RecordLog, Relay, RelayMetrics, RelayOptions, Transport, TransportError, Unclosed,
+    LogError, Relay, RelayMetrics, RelayOptions, Transport, TransportError,
 };
 use weir_schemas::clock::Clock;
 use weir_schemas::config_snapshot::ConfigSnapshot;
 use weir_schemas::ids::{GatewayId, InstanceId};
 use weir_schemas::rpc::config::NodeKind;
 use weir_schemas::rpc::config_client::{ConfigClient, ConfigClientOptions, NodeIdentity};
+use weir_schemas::rpc::node_id;
 
 use crate::admission::Admission;
 use crate::background;
 use crate::config::Config;
-use crate::generation::GenerationParts;
+use crate::generation::{GenerationParts, ProgressBoard};
 use crate::http::{Edge, HttpServer, ServerLimits, router};
 use crate::indexed_config::{CurrentConfig, validate};
 use crate::metrics::Metrics;
 use crate::model_texts::ModelTexts;
-use crate::node_id;
 use crate::pipeline::Pipeline;
-use crate::record::Recorder;
 use crate::rejections::Rejections;
 use crate::routing::{LinkOptions, Registry};
 use crate::tokenise::Tokeniser;
-
-/// Cancellations still under way after the last connection is closed: a worker answers within a step, or the
-/// cancellation's own timeout (10 s) ends it.
-const CANCELLATIONS_TIMEOUT: Duration = Duration::from_secs(12);
-/// What the ledger has not confirmed by then is sent at the next start.
-const FLUSH_TIMEOUT: Duration = Duration::from_secs(3);
+use books::Books;
+use drain::Stopper;
 
 /// What only `main` makes.
 #[derive(Clone)]
@@ -82,12 +78,12 @@ pub enum StartError {
     /// The record log cannot be opened; without it no request may be served.
     #[error("the record log cannot be opened")]
     RecordLog(#[source] LogError),
+    /// A thread that read the record log panicked; the panic hook has said where.
+    #[error("the record log could not be read")]
+    Thread,
     /// The way to the ledger cannot be built.
     #[error("the ledger cannot be reached as configured")]
     Ledger(#[source] TransportError),
-    /// A thread that opened the record log failed.
-    #[error("the gateway could not be started")]
-    Thread,
 }
 
 /// A gateway that accepts connections.
@@ -135,7 +131,7 @@ pub async fn start(
     let data_dir = &config.data_dir;
     let unusable = |source| StartError::DataDir { path: data_dir.display().to_string(), source };
     std::fs::create_dir_all(data_dir).map_err(unusable)?;
-    let gateway_id = node_id::load_or_create(data_dir, &deps.clock).map_err(unusable)?;
+    let gateway_id = node_id::load_or_create(data_dir, &deps.clock, GatewayId::new).map_err(unusable)?;
     let texts = Arc::new(ModelTexts::new(data_dir).map_err(unusable)?);
     let registry = registry.sub_registry_with_prefix("weir_gateway");
     let metrics = Metrics::register(registry);
@@ -146,26 +142,26 @@ pub async fn start(
         max_connections: config.max_connections,
         slow_reader_timeout: config.slow_reader_timeout,
     };
-    let server = HttpServer::bind(config.listen, config.port_fallback, limits, metrics.connections.clone())
-        .map_err(listen)?;
-    let http_addr = server.local_addr().map_err(listen)?;
+    let (server, http_addr) =
+        HttpServer::bind(config.listen, config.port_fallback, limits, metrics.connections.clone())
+            .map_err(listen)?;
 
-    let (log, unclosed) = open_log(data_dir, gateway_id, config.record_log_max_bytes).await?;
-    let recorder = Arc::new(Recorder::new(gateway_id, deps.clock.clone(), log.clone(), metrics.clone()));
-    recorder.close_recovered(unclosed);
-    let transport = Transport::ledger(&config.ledger, &config.secret).map_err(StartError::Ledger)?;
+    let books = Books::open(&config, gateway_id, &deps.clock, &metrics, &cancel).await?;
+    let transport = Transport::new(config.kafka.clone(), &config.ledger, &config.secret);
+    let transport = transport.map_err(StartError::Ledger)?;
     let relay_cancel = CancellationToken::new();
     let relay =
-        Relay::start(log.clone(), transport, RelayOptions::default(), relay_metrics, relay_cancel.clone());
+        Relay::start(books.log.clone(), transport, RelayOptions::default(), relay_metrics, relay_cancel.clone());
 
     let background = Background::new(&config, &deps, gateway_id, http_addr, texts.clone());
-    let rejections = Arc::new(Rejections::new(gateway_id, log));
+    let rejections = books.rejections.clone();
     background.spawn_writer(rejections.clone(), deps.clock.clone());
-    let edge = edge(&config, deps, metrics, &background, texts, recorder, rejections.clone());
+    let edge = edge(&config, deps, metrics, &background, texts, books);
     tracing::info!(gateway = %gateway_id, %http_addr, "gateway listening");
     let stopper = Stopper {
         edge: edge.clone(),
         server,
+        stop_notice: config.stop_notice,
         drain_timeout: config.drain_timeout,
         background,
         rejections,
@@ -184,14 +180,15 @@ fn edge(
     metrics: Metrics,
     background: &Background,
     texts: Arc<ModelTexts>,
-    recorder: Arc<Recorder>,
-    rejections: Arc<Rejections>,
+    books: Books,
 ) -> Arc<Edge> {
-    let requests = TaskTracker::new();
+    let Books { recorder, rejections, history, .. } = books;
+    let (requests, progress) = (TaskTracker::new(), Arc::new(ProgressBoard::default()));
+    background.tasks.spawn(progress.clone().keep_noting(background.cancel.clone()));
     let pipeline = Pipeline {
         clock: deps.clock.clone(),
         epoch: Instant::now(),
-        admission: Arc::new(Admission::default()),
+        admission: Arc::new(Admission::after(history)),
         registry: background.registry.clone(),
         texts,
         tokeniser: Tokeniser::new(std::thread::available_parallelism().map_or(1, usize::from)),
@@ -200,6 +197,7 @@ fn edge(
         generation: Arc::new(GenerationParts {
             registry: background.registry.clone(),
             metrics: metrics.clone(),
+            progress,
             tasks: requests.clone(),
             runtime: tokio::runtime::Handle::current(),
             request_timeout: config.request_timeout,
@@ -214,18 +212,8 @@ fn edge(
         max_body_bytes: config.max_body_bytes,
         tasks: requests,
         stopping: AtomicBool::new(false),
+        refusing: AtomicBool::new(false),
     })
-}
-
-async fn open_log(
-    data_dir: &Path,
-    gateway: GatewayId,
-    max_bytes: u64,
-) -> Result<(Arc<RecordLog>, Vec<Unclosed>), StartError> {
-    let directory = data_dir.join("records");
-    let options = LogOptions { max_bytes, ..LogOptions::new(gateway.to_string()) };
-    let opened = tokio::task::spawn_blocking(move || RecordLog::open(&directory, options)).await;
-    opened.map_err(|_| StartError::Thread)?.map_err(StartError::RecordLog)
 }
 
 /// The parts that run beside requests, with what stops them.
@@ -281,48 +269,5 @@ impl Background {
 
     fn spawn_writer(&self, rejections: Arc<Rejections>, clock: Clock) {
         self.tasks.spawn(background::write_rejections(rejections, clock, self.cancel.clone()));
-    }
-}
-
-/// Serves, and stops in order.
-struct Stopper {
-    edge: Arc<Edge>,
-    server: HttpServer,
-    drain_timeout: Duration,
-    background: Background,
-    rejections: Arc<Rejections>,
-    relay: Relay,
-    relay_cancel: CancellationToken,
-}
-
-impl Stopper {
-    async fn run(self, cancel: CancellationToken) {
-        let stop = CancellationToken::new();
-        let serving = self.server.serve(router(self.edge.clone()), stop.clone(), self.drain_timeout);
-        let mark_stopping = async {
-            cancel.cancelled().await;
-            self.edge.stopping.store(true, Ordering::Relaxed);
-            tracing::info!("gateway stopping");
-            stop.cancel();
-        };
-        tokio::join!(serving, mark_stopping);
-        let requests = &self.edge.tasks;
-        requests.close();
-        if tokio::time::timeout(CANCELLATIONS_TIMEOUT, requests.wait()).await.is_err() {
-            tracing::error!(
-                number = requests.len(),
-                "cancellations are left open; their records are closed at the next start"
-            );
-        }
-        self.background.cancel.cancel();
-        self.background.tasks.close();
-        self.background.tasks.wait().await;
-        self.rejections.flush(self.edge.clock.now(), true);
-        if let Err(left) = self.relay.flush(tokio::time::Instant::now() + FLUSH_TIMEOUT).await {
-            tracing::warn!(pending = left.pending, "records wait for the ledger until the next start");
-        }
-        self.relay_cancel.cancel();
-        self.relay.stopped().await;
-        tracing::info!("gateway stopped");
     }
 }

@@ -5,7 +5,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use weir_schemas::kafka::{Kafka, KafkaConfigError, RawKafka};
 use weir_schemas::rpc::auth::{InternalSecret, SecretError};
+use weir_schemas::rpc::setting::{self, SettingError};
 
 /// Share of the memory that the cgroup allows which the KV pool takes by default: small, because weights, the
 /// other processes of `weir up` and the page cache want theirs.
@@ -37,6 +39,8 @@ pub struct RawConfig {
     pub control_plane: String,
     /// `http://host:port` of the ledger's RPC.
     pub ledger: String,
+    /// Where records go; without a broker they go straight to the ledger.
+    pub kafka: RawKafka,
     /// File with the installation's secret.
     pub internal_secret_file: PathBuf,
     /// Compute threads; 0: one for each core.
@@ -65,6 +69,7 @@ impl Default for RawConfig {
             pool: "default".to_owned(),
             control_plane: "http://127.0.0.1:7102".to_owned(),
             ledger: "http://127.0.0.1:7103".to_owned(),
+            kafka: RawKafka::default(),
             internal_secret_file: PathBuf::from("/etc/weir/internal_secret"),
             threads: 0,
             kv_memory_percent: DEFAULT_KV_MEMORY_PERCENT,
@@ -83,26 +88,12 @@ pub enum ConfigError {
     /// Internal RPC without a secret would be open to anyone.
     #[error("worker.internal_secret_file: the worker does not start without the internal secret")]
     Secret(#[source] SecretError),
-    /// A number outside its range.
-    #[error("worker.{key} is {actual}, allowed is {min} to {max}")]
-    OutOfRange {
-        /// Which key.
-        key: &'static str,
-        /// Its value.
-        actual: u64,
-        /// Least allowed.
-        min: u64,
-        /// Most allowed.
-        max: u64,
-    },
-    /// An address that is none.
-    #[error("worker.{key} must be of the form http://host:port, not '{actual}'")]
-    Address {
-        /// Which key.
-        key: &'static str,
-        /// Its value.
-        actual: String,
-    },
+    /// The `kafka` table.
+    #[error("the worker's Kafka settings cannot be used")]
+    Kafka(#[source] KafkaConfigError),
+    /// A number outside its range, or an address that is none.
+    #[error("worker.{0}")]
+    Setting(#[from] SettingError),
     /// No pool name, so nothing would ever be served.
     #[error("worker.pool is empty")]
     EmptyPool,
@@ -118,6 +109,7 @@ pub struct Config {
     pub(crate) pool: String,
     pub(crate) control_plane: String,
     pub(crate) ledger: String,
+    pub(crate) kafka: Option<Kafka>,
     pub(crate) secret: InternalSecret,
     pub(crate) threads: usize,
     pub(crate) kv_memory: KvMemory,
@@ -152,6 +144,7 @@ impl TryFrom<RawConfig> for Config {
             pool,
             control_plane,
             ledger,
+            kafka,
             internal_secret_file,
             threads,
             kv_memory_percent,
@@ -161,27 +154,24 @@ impl TryFrom<RawConfig> for Config {
             step_tokens,
             drain_timeout_ms,
         } = raw;
-        in_range("kv_memory_percent", u64::from(kv_memory_percent), 1, 90)?;
-        in_range("max_seats", u64::from(max_seats), 1, u64::from(SEATS_LIMIT))?;
-        in_range("step_tokens", u64::from(step_tokens), 64, u64::from(STEP_TOKENS_LIMIT))?;
-        in_range("drain_timeout_ms", drain_timeout_ms, 0, 3_600_000)?;
+        setting::in_range("kv_memory_percent", u64::from(kv_memory_percent), 1, 90)?;
+        setting::in_range("max_seats", u64::from(max_seats), 1, u64::from(SEATS_LIMIT))?;
+        setting::in_range("step_tokens", u64::from(step_tokens), 64, u64::from(STEP_TOKENS_LIMIT))?;
+        setting::in_range("drain_timeout_ms", drain_timeout_ms, 0, 3_600_000)?;
         if pool.is_empty() {
             return Err(ConfigError::EmptyPool);
         }
-        let advertise = (!advertise.is_empty()).then_some(advertise);
-        if let Some(advertise) = &advertise {
-            check_address("advertise", advertise)?;
-        }
-        check_address("control_plane", &control_plane)?;
-        check_address("ledger", &ledger)?;
+        setting::http_address("control_plane", &control_plane)?;
+        setting::http_address("ledger", &ledger)?;
         Ok(Self {
             listen,
             port_fallback,
-            advertise,
+            advertise: setting::advertised("advertise", advertise)?,
             data_dir,
             pool,
             control_plane,
             ledger,
+            kafka: kafka.try_into().map_err(ConfigError::Kafka)?,
             secret: InternalSecret::from_file(&internal_secret_file).map_err(ConfigError::Secret)?,
             threads,
             kv_memory: match kv_memory_bytes {
@@ -195,21 +185,6 @@ impl TryFrom<RawConfig> for Config {
             step_tokens,
             drain_timeout: Duration::from_millis(drain_timeout_ms),
         })
-    }
-}
-
-fn in_range(key: &'static str, actual: u64, min: u64, max: u64) -> Result<(), ConfigError> {
-    if (min..=max).contains(&actual) {
-        Ok(())
-    } else {
-        Err(ConfigError::OutOfRange { key, actual, min, max })
-    }
-}
-
-fn check_address(key: &'static str, address: &str) -> Result<(), ConfigError> {
-    match address.parse::<tonic::codegen::http::Uri>() {
-        Ok(uri) if uri.scheme_str() == Some("http") && uri.authority().is_some() => Ok(()),
-        _ => Err(ConfigError::Address { key, actual: address.chars().take(128).collect() }),
     }
 }
 

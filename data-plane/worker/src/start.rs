@@ -20,6 +20,8 @@ use weir_schemas::ids::{InstanceId, WorkerId};
 use weir_schemas::rpc::auth::InternalSecret;
 use weir_schemas::rpc::config::NodeKind;
 use weir_schemas::rpc::config_client::{ConfigClient, ConfigClientOptions, NodeIdentity};
+use weir_schemas::rpc::listen;
+use weir_schemas::rpc::node_id;
 use weir_schemas::rpc::worker::worker_server::WorkerServer;
 
 use crate::artifact::ArtifactStore;
@@ -31,7 +33,7 @@ use crate::metrics::Metrics;
 use crate::rpc::WorkerService;
 use crate::session::Sessions;
 use crate::versions::{VersionState, Versions};
-use crate::{node_id, reconcile};
+use crate::reconcile;
 
 /// Largest message from a gateway: a prompt of the longest context as token ids, with room.
 const MESSAGE_BYTES_MAX: usize = 64 << 20;
@@ -94,6 +96,7 @@ pub struct Running {
     /// Where its RPC listens.
     pub rpc_addr: SocketAddr,
     versions: Arc<Versions>,
+    executions: ExecutionLog,
     lifetime: JoinSet<()>,
 }
 
@@ -113,14 +116,17 @@ impl Running {
         }
     }
 
-    /// Ready means: something is loaded, and no step loop with work stands still.
+    /// Ready means: something is loaded, no step loop with work stands still, and what runs can be recorded.
     pub fn ready_probe(&self) -> ReadyProbe {
-        let versions = self.versions.clone();
-        Arc::new(move || ready(&versions))
+        let (versions, executions) = (self.versions.clone(), self.executions.clone());
+        Arc::new(move || ready(&versions, &executions))
     }
 }
 
-fn ready(versions: &Versions) -> Result<(), String> {
+fn ready(versions: &Versions, executions: &ExecutionLog) -> Result<(), String> {
+    if executions.is_refusing() {
+        return Err("the record log takes no new request: no room, or its disk failed".to_owned());
+    }
     let mut loaded = 0;
     for (id, state) in versions.all() {
         if let VersionState::Ready(version) = state {
@@ -143,16 +149,18 @@ pub async fn start(
 ) -> Result<Running, StartError> {
     let unusable = |source| StartError::DataDir { path: config.data_dir.display().to_string(), source };
     std::fs::create_dir_all(&config.data_dir).map_err(unusable)?;
-    let worker = node_id::load_or_create(&config.data_dir, &deps.clock).map_err(unusable)?;
+    let worker = node_id::load_or_create(&config.data_dir, &deps.clock, WorkerId::new).map_err(unusable)?;
     let instance = InstanceId::new(deps.clock.now());
-    let (listener, rpc_addr) = bind(config.listen, config.port_fallback).await?;
+    let (listener, rpc_addr) = listen::bind(config.listen, config.port_fallback, |_| Ok(()))
+        .map_err(|source| StartError::Listen { address: config.listen, source })?;
 
-    let (log, unclosed) =
-        RecordLog::open(&config.data_dir.join("record_log"), LogOptions::new(worker.to_string()))
-            .map_err(StartError::RecordLog)?;
+    let options = LogOptions::new(worker.to_string());
+    let (log, unclosed) = RecordLog::open_waiting(config.data_dir.join("record_log"), options, &cancel)
+        .await
+        .map_err(StartError::RecordLog)?;
     let executions = ExecutionLog::new(log.clone(), worker, instance, deps.clock);
     executions.recover(unclosed);
-    let transport = Transport::ledger(&config.ledger, &config.secret)
+    let transport = Transport::new(config.kafka.clone(), &config.ledger, &config.secret)
         .map_err(|source| StartError::Ledger { endpoint: config.ledger.clone(), source })?;
     // Its own token: the relay outlives everything that writes records.
     let relay_cancel = CancellationToken::new();
@@ -170,7 +178,7 @@ pub async fn start(
         instance,
         versions: versions.clone(),
         sessions: Arc::new(Sessions::default()),
-        executions,
+        executions: executions.clone(),
         salt: CacheSalt::new(&config.secret),
         tasks: TaskTracker::new(),
         draining: cancel.clone(),
@@ -198,19 +206,7 @@ pub async fn start(
         relay.stopped().await;
     });
     tracing::info!(%worker, %instance, %rpc_addr, "worker started");
-    Ok(Running { rpc_addr, versions, lifetime })
-}
-
-async fn bind(address: SocketAddr, port_fallback: bool) -> Result<(TcpListener, SocketAddr), StartError> {
-    let listen = |source| StartError::Listen { address, source };
-    let listener = match TcpListener::bind(address).await {
-        Err(error) if port_fallback && error.kind() == std::io::ErrorKind::AddrInUse => {
-            TcpListener::bind(SocketAddr::new(address.ip(), 0)).await.map_err(listen)?
-        }
-        outcome => outcome.map_err(listen)?,
-    };
-    let bound = listener.local_addr().map_err(listen)?;
-    Ok((listener, bound))
+    Ok(Running { rpc_addr, versions, executions, lifetime })
 }
 
 fn config_client(
