@@ -1,8 +1,12 @@
 //! gRPC stubs (feature `rpc`) and what both ends of an internal call must do alike: the shared secret
-//! ([`auth`]) and a node's side of the config stream ([`config_client`]).
+//! ([`auth`]), a node's side of the config stream ([`config_client`]), its id ([`node_id`]), its listener ([`listen`])
+//! and the checks of its settings ([`setting`]).
 
 pub mod auth;
 pub mod config_client;
+pub mod listen;
+pub mod node_id;
+pub mod setting;
 mod snapshot_file;
 
 /// Control plane to nodes: `weir.config.v1`.

@@ -6,6 +6,7 @@ use std::str::FromStr;
 
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
+use weir_schemas::config_snapshot::is_http_address;
 use weir_schemas::ids::{GatewayId, IdError, InstanceId, WorkerId};
 
 use crate::aggregate::{Aggregate, existing};
@@ -150,10 +151,7 @@ impl Aggregate for Node {
 
 impl Registration {
     fn check(&self, id: NodeId) -> Result<(), Refusal> {
-        let host = self.address.strip_prefix("http://").or_else(|| self.address.strip_prefix("https://"));
-        let good = host.is_some_and(|host| {
-            host.rsplit_once(':').is_some_and(|(host, port)| !host.is_empty() && port.parse::<u16>().is_ok())
-        });
+        let good = is_http_address(&self.address);
         ensure(good && self.address.len() <= ADDRESS_CHARS_MAX, "address", Rule::Address)?;
         match id {
             NodeId::Worker(_) => validate::name("pool", &self.pool),
@@ -210,7 +208,7 @@ mod tests {
 
     #[test]
     fn an_address_that_nobody_could_reach_is_refused() {
-        for bad in ["", "127.0.0.1:1", "http://host", "http://:1", "http://host:70000"] {
+        for bad in ["", "127.0.0.1:1", "http://host", "http://:1", "http://host:70000", "http://a b:1"] {
             let registration = Registration { address: bad.into(), ..registration(1) };
             let command = NodeCommand::Register { id: ID, registration, now: at(1) };
             check::<Node>(&[], command, Err(invalid("address", Rule::Address)));

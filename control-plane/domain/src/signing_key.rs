@@ -4,14 +4,12 @@
 
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
+use weir_schemas::config_snapshot::is_ed25519_key;
 use weir_schemas::ids::SigningKeyId;
 
 use crate::aggregate::{Aggregate, existing, vacant};
 use crate::refusal::{Refusal, Rule};
 use crate::validate::ensure;
-
-/// 32 bytes in base64url without padding.
-const PUBLIC_KEY_CHARS: usize = 43;
 
 /// What a signing key is used for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -104,9 +102,7 @@ impl Aggregate for SigningKey {
         match command {
             SigningKeyCommand::Create { id, public_key, now } => {
                 vacant(current)?;
-                let letter = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
-                let good = public_key.len() == PUBLIC_KEY_CHARS && public_key.bytes().all(letter);
-                ensure(good, "public_key", Rule::PublicKey)?;
+                ensure(is_ed25519_key(&public_key), "public_key", Rule::PublicKey)?;
                 Ok(vec![SigningKeyEvent::Created { id, public_key, created_at: now }])
             }
             SigningKeyCommand::BeginRetiring => Ok(match existing(current)?.state {

@@ -9,6 +9,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
+use super::form::{is_ed25519_key, is_http_address};
 use super::resources::{
     Alias, BudgetState, Deployment, Key, PinnedVersion, QuotaLease, Replica, Tenant, VerificationKey,
 };
@@ -145,7 +146,11 @@ impl Resources {
                 require(self.tenants.iter().all(|tenant| tenant.weight > 0), "a tenant's weight is zero")
             }
             ResourceType::Keys => unique("key", self.keys.iter().map(|key| key.id)),
-            ResourceType::VerificationKeys => unique("kid", self.verification_keys.iter().map(|key| key.kid)),
+            ResourceType::VerificationKeys => {
+                unique("kid", self.verification_keys.iter().map(|key| key.kid))?;
+                let usable = self.verification_keys.iter().all(|key| is_ed25519_key(&key.x));
+                require(usable, "a verification key is not an Ed25519 public key")
+            }
             ResourceType::Aliases => {
                 unique("alias name", self.aliases.iter().map(|alias| &alias.name))?;
                 let routable = |alias: &Alias| alias.targets.iter().any(|target| target.weight > 0);
@@ -159,7 +164,11 @@ impl Resources {
                 )
             }
             ResourceType::Deployments => unique("deployment", self.deployments.iter().map(|d| d.id)),
-            ResourceType::Replicas => unique("worker", self.replicas.iter().map(|replica| replica.worker)),
+            ResourceType::Replicas => {
+                unique("worker", self.replicas.iter().map(|replica| replica.worker))?;
+                let reachable = self.replicas.iter().all(|replica| is_http_address(&replica.address));
+                require(reachable, "a worker's address is not of the form http://host:port")
+            }
             ResourceType::Leases => {
                 unique("lease", self.leases.iter().map(|lease| (lease.tenant, lease.gateway)))
             }

@@ -1,8 +1,12 @@
 //! A node's side of the config stream: keep the last good snapshot in memory and on disk, apply each resource type
 //! whole or refuse it with a reason, acknowledge, reconnect for ever. It never blocks what the node serves.
+//!
+//! It never goes back: an update of an older revision is a control plane that lags (a stale one could bring a revoked
+//! key back), and one that leaves a gap is not built upon; after either the node reconnects and is sent what differs.
 
+use std::collections::HashMap;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::{mpsc, watch};
@@ -17,10 +21,11 @@ use super::config::{
     Applied, ConfigUpdate, HeldResources, Hello, NodeKind, NodeMessage, Refused, ResourceSet,
 };
 use super::snapshot_file;
-use crate::config_snapshot::{ConfigSnapshot, ResourceError, ResourceType, Resources, digest};
+use crate::config_snapshot::{ConfigSnapshot, ResourceError, ResourceType, Resources, Revision, digest};
 
-/// First and longest wait between connection attempts.
-const RECONNECT_WAIT: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(2));
+/// First and longest wait between connection attempts. What a control plane publishes after its return must be in
+/// force within a second, so even the longest is well below one.
+const RECONNECT_WAIT: (Duration, Duration) = (Duration::from_millis(100), Duration::from_millis(500));
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 /// A dead peer is noticed within this and half as much again.
 const KEEP_ALIVE: Duration = Duration::from_secs(5);
@@ -71,11 +76,22 @@ impl std::fmt::Debug for ConfigClientOptions {
     }
 }
 
+/// Why an update cannot be built upon.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+enum ResyncError {
+    #[error("the control plane sent revision {sent}, which is older than {held}")]
+    Older { sent: Revision, held: Revision },
+    #[error("revision {revision} does not continue what this node holds of {resource_type}")]
+    Gap { revision: Revision, resource_type: String },
+}
+
 /// Follows the config stream; [`ConfigClient::snapshots`] always shows the last good snapshot.
 #[derive(Debug)]
 pub struct ConfigClient {
     options: ConfigClientOptions,
     snapshots: watch::Sender<Arc<ConfigSnapshot>>,
+    /// By resource type, the digest of what was refused last.
+    refused: Mutex<HashMap<String, String>>,
 }
 
 impl ConfigClient {
@@ -90,7 +106,7 @@ impl ConfigClient {
             tracing::info!(revision = %snapshot.revision, "starting from the stored config snapshot");
         }
         let (snapshots, _) = watch::channel(Arc::new(snapshot.unwrap_or_default()));
-        Self { options, snapshots }
+        Self { options, snapshots, refused: Mutex::default() }
     }
 
     /// The last good snapshot, and each later one.
@@ -101,6 +117,7 @@ impl ConfigClient {
     /// Follows the stream until cancelled.
     pub async fn run(self, cancel: CancellationToken) {
         let mut wait = RECONNECT_WAIT.0;
+        let mut failures = 0u64;
         loop {
             let before = self.snapshots.borrow().revision;
             let outcome = tokio::select! {
@@ -108,12 +125,16 @@ impl ConfigClient {
                 outcome = self.follow() => outcome,
             };
             if self.snapshots.borrow().revision != before {
-                wait = RECONNECT_WAIT.0;
+                (wait, failures) = (RECONNECT_WAIT.0, 0);
             }
             match outcome {
                 Ok(()) => tracing::info!("the config stream ended; reconnecting"),
                 Err(error) => {
-                    tracing::warn!(%error, wait_ms = wait.as_millis(), "no config stream; serving from the last good snapshot");
+                    failures += 1;
+                    // Loud at first, then once in a while: an outage must not fill the disk with its own logs.
+                    if failures.is_power_of_two() {
+                        tracing::warn!(%error, failures, "no config stream; serving from the last good snapshot");
+                    }
                 }
             }
             tokio::select! {
@@ -140,8 +161,9 @@ impl ConfigClient {
         let (outgoing, receiver) = mpsc::channel(OUTGOING_MESSAGES);
         outgoing.send(NodeMessage { kind: Some(Kind::Hello(self.hello())) }).await?;
         let mut updates = stub.subscribe(ReceiverStream::new(receiver)).await?.into_inner();
+        tracing::info!(control_plane = self.options.control_plane, "the config stream is open");
         while let Some(update) = updates.message().await? {
-            for reply in self.apply(update) {
+            for reply in self.apply(update)? {
                 outgoing.send(NodeMessage { kind: Some(reply) }).await?;
             }
         }
@@ -167,9 +189,11 @@ impl ConfigClient {
     }
 
     /// Applies what can be applied, publishes and stores the result, and returns the answers.
-    fn apply(&self, update: ConfigUpdate) -> Vec<Kind> {
+    fn apply(&self, update: ConfigUpdate) -> Result<Vec<Kind>, ResyncError> {
         let revision = update.revision.unwrap_or_default();
-        let mut next = ConfigSnapshot::clone(&self.snapshots.borrow());
+        let held = self.snapshots.borrow().clone();
+        self.check_continues(&held, &update)?;
+        let mut next = ConfigSnapshot::clone(&held);
         next.revision = revision.into();
         let mut replies = Vec::with_capacity(update.sets.len());
         for set in update.sets {
@@ -180,6 +204,7 @@ impl ConfigClient {
                     digest: set.digest,
                 }),
                 Err(error) => {
+                    self.note_refused(&set);
                     tracing::error!(%error, resource_type = set.resource_type, revision = %next.revision, "config refused; the last good state of this type stays in force");
                     Kind::Refused(Refused {
                         revision: Some(revision),
@@ -196,7 +221,32 @@ impl ConfigClient {
         if let Err(error) = snapshot_file::store(&self.options.snapshot_path, &next) {
             tracing::error!(%error, "the config snapshot could not be stored; a restart would begin from an older one");
         }
-        replies
+        Ok(replies)
+    }
+
+    /// Whether this node, with what is sent now, holds everything of the update's revision.
+    fn check_continues(&self, held: &ConfigSnapshot, update: &ConfigUpdate) -> Result<(), ResyncError> {
+        let revision: Revision = update.revision.unwrap_or_default().into();
+        if revision < held.revision {
+            return Err(ResyncError::Older { sent: revision, held: held.revision });
+        }
+        let sent = |name: &str| update.sets.iter().any(|set| set.resource_type == name);
+        let refused = self.refused.lock().unwrap_or_else(PoisonError::into_inner);
+        for all in update.all.iter().filter(|all| !sent(&all.resource_type)) {
+            // A type that this node does not know is refused when it is sent.
+            let Ok(kind) = ResourceType::from_name(&all.resource_type) else { continue };
+            if digest(&held.resources.to_json(kind)) != all.digest
+                && refused.get(&all.resource_type) != Some(&all.digest)
+            {
+                return Err(ResyncError::Gap { revision, resource_type: all.resource_type.clone() });
+            }
+        }
+        Ok(())
+    }
+
+    fn note_refused(&self, set: &ResourceSet) {
+        let mut refused = self.refused.lock().unwrap_or_else(PoisonError::into_inner);
+        refused.insert(set.resource_type.clone(), set.digest.clone());
     }
 
     fn apply_set(&self, resources: &mut Resources, set: &ResourceSet) -> Result<(), ResourceError> {

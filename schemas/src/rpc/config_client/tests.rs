@@ -1,5 +1,5 @@
 use super::*;
-use crate::config_snapshot::{Key, Limits, Revision};
+use crate::config_snapshot::{Key, Limits};
 use crate::ids::{KeyId, TenantId};
 
 fn client(snapshot_path: PathBuf, validate: Validate) -> ConfigClient {
@@ -36,7 +36,7 @@ fn keys_json(count: u128) -> String {
 }
 
 fn update(position: u64, sets: Vec<ResourceSet>) -> ConfigUpdate {
-    ConfigUpdate { revision: Some(Revision { epoch: 1, position }.into()), sets }
+    ConfigUpdate { revision: Some(Revision { epoch: 1, position }.into()), sets, all: Vec::new() }
 }
 
 #[test]
@@ -45,10 +45,10 @@ fn a_refused_type_does_not_hold_back_another_and_both_survive_a_restart() {
     let path = dir.path().join("snapshot.json");
     let allow: Validate = Arc::new(|_, _| Ok(()));
     let first = client(path.clone(), allow.clone());
-    let replies = first.apply(update(5, vec![set("keys", &keys_json(3))]));
+    let replies = first.apply(update(5, vec![set("keys", &keys_json(3))])).unwrap();
     assert!(matches!(&replies[..], [Kind::Applied(applied)] if applied.resource_type == "keys"));
 
-    let replies = first.apply(update(6, vec![set("tenants", "[{]"), set("keys", &keys_json(2))]));
+    let replies = first.apply(update(6, vec![set("tenants", "[{]"), set("keys", &keys_json(2))])).unwrap();
     assert!(
         matches!(&replies[..], [Kind::Refused(refused), Kind::Applied(_)] if refused.reason.contains("cannot be parsed"))
     );
@@ -87,11 +87,61 @@ fn the_nodes_own_check_and_the_digest_are_heeded() {
         (forged, "digest mismatch"),
         (set("no_such_type", "[]"), "unknown resource type"),
     ] {
-        let replies = node.apply(update(1, vec![bad]));
+        let replies = node.apply(update(1, vec![bad])).unwrap();
         assert!(
             matches!(&replies[..], [Kind::Refused(refused)] if refused.reason.contains(reason)),
             "{reason}"
         );
     }
     assert!(node.snapshots().borrow().resources.keys.is_empty());
+}
+
+fn all_of(snapshot: &ConfigSnapshot, change: (&str, &str)) -> Vec<HeldResources> {
+    let held = |&kind: &ResourceType| HeldResources {
+        resource_type: kind.as_str().to_owned(),
+        digest: match kind.as_str() == change.0 {
+            true => digest(change.1.as_bytes()),
+            false => digest(&snapshot.resources.to_json(kind)),
+        },
+    };
+    ResourceType::ALL.iter().map(held).collect()
+}
+
+#[test]
+fn an_older_revision_or_a_gap_is_not_built_upon_and_a_new_epoch_is() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = client(dir.path().join("snapshot.json"), Arc::new(|_, _| Ok(())));
+    node.apply(update(7, vec![set("keys", &keys_json(1))])).unwrap();
+    // A control plane that lags still has the key that was revoked.
+    let older = node.apply(update(6, vec![set("keys", &keys_json(2))])).unwrap_err();
+    assert!(matches!(older, ResyncError::Older { .. }), "{older}");
+    assert_eq!(node.snapshots().borrow().resources.keys.len(), 1);
+
+    // The next revision was made with other keys than these, and they are not sent.
+    let held = node.snapshots().borrow().clone();
+    let all = all_of(&held, ("keys", &keys_json(3)));
+    let gap = node.apply(ConfigUpdate { all: all.clone(), ..update(8, vec![]) }).unwrap_err();
+    let expected =
+        ResyncError::Gap { revision: Revision { epoch: 1, position: 8 }, resource_type: "keys".into() };
+    assert_eq!(gap, expected);
+    assert_eq!(node.snapshots().borrow().revision.position, 7, "what is in force stays as it was");
+    node.apply(ConfigUpdate { all, ..update(8, vec![set("keys", &keys_json(3))]) }).unwrap();
+
+    // The database was restored: positions begin again, in a new epoch.
+    let mut restored = update(2, vec![set("keys", &keys_json(0))]);
+    restored.revision = Some(Revision { epoch: 2, position: 2 }.into());
+    node.apply(restored).unwrap();
+    assert_eq!(node.snapshots().borrow().revision, Revision { epoch: 2, position: 2 });
+}
+
+#[test]
+fn what_was_refused_is_no_gap() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = client(dir.path().join("snapshot.json"), Arc::new(|_, _| Ok(())));
+    node.apply(update(1, vec![set("tenants", "[{]")])).unwrap();
+    let held = node.snapshots().borrow().clone();
+    let all = all_of(&held, ("tenants", "[{]"));
+    let replies = node.apply(ConfigUpdate { all, ..update(2, vec![set("keys", &keys_json(1))]) }).unwrap();
+    assert!(matches!(&replies[..], [Kind::Applied(_)]));
+    assert_eq!(node.snapshots().borrow().revision.position, 2);
 }
