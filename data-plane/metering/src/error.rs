@@ -18,6 +18,13 @@ pub enum LogError {
         /// The configured bound.
         max_bytes: u64,
     },
+    /// The file system has no room for another segment: refuse new work until there is some. What open entries may
+    /// still write was allocated before.
+    #[error("the file system of {path} has no room for another record log segment", path = path.display())]
+    DiskFull {
+        /// The segment that could not be allocated.
+        path: PathBuf,
+    },
     /// The disk refused.
     #[error("cannot {action} {path}", path = path.display())]
     Io {
@@ -33,6 +40,9 @@ pub enum LogError {
     /// the log. Open entries can still be closed.
     #[error("the record log takes no new entries: an earlier fsync failed; restart to re-read it")]
     SyncFailed,
+    /// The thread that opened the log panicked; the panic hook has said where.
+    #[error("opening the record log panicked")]
+    Panicked,
     /// Another process holds this log.
     #[error("another process holds the record log at {path}", path = path.display())]
     Locked {
@@ -72,6 +82,11 @@ pub enum LogError {
 }
 
 impl LogError {
+    /// New work must be refused for now, and the log has said so itself: loudly when it began, by a gauge since.
+    pub fn is_refusal(&self) -> bool {
+        matches!(self, Self::Full { .. } | Self::DiskFull { .. } | Self::SyncFailed)
+    }
+
     pub(crate) fn io(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self {
         let path = path.to_owned();
         move |source| Self::Io { action, path, source }

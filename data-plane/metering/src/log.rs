@@ -8,13 +8,14 @@ mod recovery;
 mod tests;
 mod writer;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 use serde::Serialize;
 use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
 
 pub use entry::{OpenEntry, Unclosed};
 pub use options::LogOptions;
@@ -26,6 +27,9 @@ use crate::frame::NO_ENTRY;
 use crate::sender::SenderLock;
 use keeper::{Keeper, PendingSince};
 use writer::Writer;
+
+/// Time between two tries to open a log on a full disk.
+const OPEN_RETRY: Duration = Duration::from_secs(1);
 
 /// An append-only log of one sender's records. Every method returns after at most a few `write`s into the page
 /// cache: what it acknowledged survives the process's death, and a power cut once the keeper's next fsync is done.
@@ -78,6 +82,10 @@ pub struct LogStats {
     pub watermark: u64,
     /// How long the oldest record that the ledger does not have has been here.
     pub lag: Duration,
+    /// New entries are refused: no room in the log or on the disk, or an fsync failed.
+    pub refusing: bool,
+    /// Entries refused since the start.
+    pub refused: u64,
 }
 
 impl RecordLog {
@@ -113,6 +121,33 @@ impl RecordLog {
         Ok((log, unclosed))
     }
 
+    /// Opens as [`RecordLog::open`] does, off the runtime's threads, and waits while the disk is full: a node that
+    /// restarts then is there as soon as there is room. A stop ends the wait with [`LogError::DiskFull`].
+    pub async fn open_waiting(
+        dir: PathBuf,
+        options: LogOptions,
+        stop: &CancellationToken,
+    ) -> Result<(Arc<Self>, Vec<Unclosed>), LogError> {
+        let mut said = false;
+        loop {
+            let (dir, options) = (dir.clone(), options.clone());
+            let opened = tokio::task::spawn_blocking(move || Self::open(&dir, options)).await;
+            match opened.map_err(|_| LogError::Panicked)? {
+                Err(error @ LogError::DiskFull { .. }) if !stop.is_cancelled() => {
+                    if !std::mem::replace(&mut said, true) {
+                        let error = &error as &dyn std::error::Error;
+                        tracing::error!(
+                            error,
+                            "waiting for room to open the record log; nothing is served before"
+                        );
+                    }
+                }
+                outcome => return outcome,
+            }
+            drop(tokio::time::timeout(OPEN_RETRY, stop.cancelled()).await);
+        }
+    }
+
     /// Whose log this is.
     pub fn sender_id(&self) -> &str {
         &self.sender_id
@@ -138,6 +173,13 @@ impl RecordLog {
     /// A reader that starts after the ledger's watermark.
     pub fn cursor(&self) -> Cursor {
         Cursor::new(Arc::clone(&self.shared), *self.shared.watermark.borrow())
+    }
+
+    /// A reader of the newest records, whether the ledger has them or not: those within about `max_bytes` from the end
+    /// of what the log still holds.
+    pub fn recent(&self, max_bytes: u64) -> Cursor {
+        let first = self.shared.writer.lock().sequence_within(max_bytes);
+        Cursor::new(Arc::clone(&self.shared), first.saturating_sub(1))
     }
 
     /// Takes the ledger's word that everything up to `watermark` is there; what is older may be deleted.

@@ -4,6 +4,7 @@
 //! A file of zeros is a spare that was never begun.
 
 use std::fs::{self, File, OpenOptions};
+use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -41,12 +42,12 @@ impl SegmentFile {
             .write(true)
             .create_new(true)
             .open(&path)
-            .map_err(LogError::io("create", &path))?;
+            .map_err(|source| not_allocated("create", &path, source))?;
         let allocated = posix_fallocate(&file, 0, i64::try_from(capacity_bytes).unwrap_or(i64::MAX));
         if let Err(errno) = allocated {
             // Best effort: what is left over is a spare, which the next start removes.
             drop(fs::remove_file(&path));
-            return Err(LogError::Io { action: "allocate", path, source: errno.into() });
+            return Err(not_allocated("allocate", &path, errno.into()));
         }
         Ok(Self { id, file: Arc::new(file), path: path.into() })
     }
@@ -75,7 +76,7 @@ impl SegmentFile {
             match self.file.read_at(&mut bytes[filled..], offset + filled as u64) {
                 Ok(0) => break,
                 Ok(read) => filled += read,
-                Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(source) => {
                     return Err(LogError::Io { action: "read", path: self.path.to_path_buf(), source });
                 }
@@ -87,6 +88,16 @@ impl SegmentFile {
 
     pub(crate) fn sync(&self) -> Result<(), LogError> {
         self.file.sync_data().map_err(LogError::io("sync", &self.path))
+    }
+}
+
+/// A full disk, or a full quota, is a state to wait out; anything else is a fault.
+fn not_allocated(action: &'static str, path: &Path, source: io::Error) -> LogError {
+    match source.kind() {
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+            LogError::DiskFull { path: path.to_owned() }
+        }
+        _ => LogError::Io { action, path: path.to_owned(), source },
     }
 }
 

@@ -3,6 +3,7 @@
 
 use std::collections::VecDeque;
 use std::fs;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
@@ -10,7 +11,7 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 
 use super::Shared;
-use super::writer::{Place, Writer};
+use super::writer::{Place, SegmentInfo, Writer};
 use crate::error::LogError;
 use crate::frame;
 use crate::segment::{SegmentFile, segment_path};
@@ -23,6 +24,10 @@ pub(super) const WATERMARK_FILE: &str = "watermark";
 const CARRY_DISTANCE_SEGMENTS: u64 = 2;
 /// Age marks kept; when there are more, younger records are counted as old as the last mark.
 const MAX_AGE_MARKS: usize = 1024;
+/// How often a log without room looks whether there is some.
+const ROOM_RETRY: Duration = Duration::from_millis(500);
+/// Longest time between two tries of a housekeeping that fails.
+const MAX_PAUSE: Duration = Duration::from_secs(1);
 
 /// The thread, until it is stopped.
 #[derive(Debug)]
@@ -50,19 +55,33 @@ impl Keeper {
 }
 
 fn run(shared: &Shared, sync_interval: Duration) {
+    let mut failures = 0u32;
     loop {
         let stopping = {
             let mut writer = shared.writer.lock();
             while !writer.dirty && !writer.stopping {
+                if writer.refusing {
+                    // Whether there is room again: nobody else may ask.
+                    shared.wake.wait_for(&mut writer, ROOM_RETRY);
+                    break;
+                }
                 shared.wake.wait(&mut writer);
             }
-            // Gather what comes within the interval into one fsync.
-            let group_ends = Instant::now() + sync_interval;
+            // Gather what comes within the interval into one fsync; after a failure wait longer each time.
+            let pause = (sync_interval * (1 << failures.min(5))).min(MAX_PAUSE.max(sync_interval));
+            let group_ends = Instant::now() + pause;
             while !writer.stopping && !shared.wake.wait_until(&mut writer, group_ends).timed_out() {}
             writer.stopping
         };
-        if let Err(error) = tend(shared) {
-            tracing::error!(error = &error as &dyn std::error::Error, "record log housekeeping failed");
+        match tend(shared) {
+            Ok(()) => failures = 0,
+            Err(error) => {
+                failures = failures.saturating_add(1);
+                if failures.is_power_of_two() {
+                    let error = &error as &dyn std::error::Error;
+                    tracing::error!(error, failures, "record log housekeeping failed; it is tried again");
+                }
+            }
         }
         if stopping {
             return;
@@ -110,9 +129,14 @@ fn seal((segment, bytes): &(SegmentFile, u64)) -> Result<(), LogError> {
 /// Allocates ahead of need, so that requests rarely do. Being full is not an error here: whoever needs room hears it.
 fn prepare_spare(shared: &Shared) {
     let mut writer = shared.writer.lock();
+    if writer.refusing {
+        let wanted = writer.entry_room_bytes();
+        let room = writer.make_room(wanted);
+        writer.note_room(&room);
+    }
     let wanted = writer.options.segment_bytes / 2;
     if let Err(error @ LogError::Io { .. }) = writer.make_room(wanted) {
-        tracing::warn!(error = &error as &dyn std::error::Error, "no disk for a spare record log segment");
+        tracing::warn!(error = &error as &dyn std::error::Error, "no spare record log segment");
     }
 }
 
@@ -120,40 +144,82 @@ fn prepare_spare(shared: &Shared) {
 /// open frame never outlives its close.
 fn prune(shared: &Shared) -> Result<(), LogError> {
     let watermark = *shared.watermark.borrow();
-    let (doomed, dir, carried, jumped) = {
+    let (mut doomed, chosen) = {
         let mut writer = shared.writer.lock();
-        let (mut doomed, mut carried) = (Vec::new(), false);
-        while let Some((&id, &info)) = writer.segments.first_key_value() {
-            if id == writer.active.id || info.max_sequence > watermark {
-                break;
-            }
-            if info.pins > 0 {
-                if writer.active.id - id < CARRY_DISTANCE_SEGMENTS || !writer.carry_open_entries(id)? {
-                    break;
-                }
-                carried = true;
-            }
-            writer.segments.remove(&id);
-            doomed.push(id);
-        }
-        let jumped = std::mem::take(&mut writer.watermark_jumped);
-        (doomed, writer.dir.clone(), carried, jumped)
+        let mut doomed = Doomed {
+            dir: writer.dir.clone(),
+            segments: VecDeque::new(),
+            carried: false,
+            jumped: std::mem::take(&mut writer.watermark_jumped),
+        };
+        let chosen = writer.choose_doomed(watermark, &mut doomed);
+        (doomed, chosen)
     };
-    if doomed.is_empty() && !jumped {
-        return Ok(());
+    let deleted = doomed.delete(shared, watermark);
+    // What could not be deleted is still here.
+    let mut writer = shared.writer.lock();
+    writer.watermark_jumped |= doomed.jumped;
+    writer.segments.extend(doomed.segments);
+    chosen.and(deleted)
+}
+
+/// Segments that are taken out of the log's list and not yet deleted, oldest first.
+struct Doomed {
+    dir: PathBuf,
+    segments: VecDeque<(u64, SegmentInfo)>,
+    /// Entries were copied out of them.
+    carried: bool,
+    /// The watermark must be persisted even if nothing is deleted.
+    jumped: bool,
+}
+
+impl Doomed {
+    fn delete(&mut self, shared: &Shared, watermark: u64) -> Result<(), LogError> {
+        if self.segments.is_empty() && !self.jumped {
+            return Ok(());
+        }
+        if self.carried {
+            sync(shared)?;
+        }
+        // The remaining segments' headers say where numbering goes on, so a watermark that cannot be written (a full
+        // disk) must not keep back the very deletion that makes room.
+        let persisted = replace_file(&self.dir.join(WATERMARK_FILE), &watermark.to_string());
+        self.jumped &= persisted.is_err();
+        while let Some(&(id, _)) = self.segments.front() {
+            let path = segment_path(&self.dir, id);
+            fs::remove_file(&path).map_err(LogError::io("remove", &path))?;
+            self.segments.pop_front();
+        }
+        sync_dir(&self.dir)?;
+        persisted
     }
-    if carried {
-        sync(shared)?;
-    }
-    replace_file(&dir.join(WATERMARK_FILE), &watermark.to_string())?;
-    for id in doomed {
-        let path = segment_path(&dir, id);
-        fs::remove_file(&path).map_err(LogError::io("remove", &path))?;
-    }
-    sync_dir(&dir)
 }
 
 impl Writer {
+    fn choose_doomed(&mut self, watermark: u64, doomed: &mut Doomed) -> Result<(), LogError> {
+        while let Some((&id, &info)) = self.segments.first_key_value() {
+            if id == self.active.id || info.max_sequence > watermark || self.is_recent(&info) {
+                break;
+            }
+            if info.pins > 0 {
+                if self.active.id - id < CARRY_DISTANCE_SEGMENTS || !self.carry_open_entries(id)? {
+                    break;
+                }
+                doomed.carried = true;
+            }
+            // Its pins are gone with what was carried.
+            self.segments.remove(&id);
+            doomed.segments.push_back((id, SegmentInfo { pins: 0, ..info }));
+        }
+        Ok(())
+    }
+
+    /// Kept for who must know the recent past; never at the price of refusing requests, so within half the bound.
+    fn is_recent(&self, info: &SegmentInfo) -> bool {
+        let is_short = self.refusing || self.used_bytes() > self.options.max_bytes / 2;
+        !is_short && info.sealed_at.is_some_and(|at| at.elapsed() < self.options.keep_recent)
+    }
+
     /// Copies the frames of entries opened in `segment` to the head of the log; false where there is no room.
     fn carry_open_entries(&mut self, segment: u64) -> Result<bool, LogError> {
         let mut pinning: Vec<u64> = self

@@ -19,6 +19,9 @@ pub struct LogOptions {
     /// Room held for an entry's progress beside its close. Default 64 KiB: ten minutes of one 100-byte progress a
     /// second; longer requests' progress takes room that is free.
     pub progress_room_bytes: u64,
+    /// Records younger than this are kept even if the ledger has them, while there is room, for who must know the
+    /// recent past after a restart. Default none.
+    pub keep_recent: Duration,
 }
 
 /// Two active or spare segments and some to hold what the ledger has not yet.
@@ -35,6 +38,7 @@ impl LogOptions {
             segment_bytes: 8 << 20,
             sync_interval: Duration::from_millis(50),
             progress_room_bytes: 64 << 10,
+            keep_recent: Duration::ZERO,
         }
     }
 

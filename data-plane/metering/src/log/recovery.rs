@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fs;
 use std::ops::Range;
 use std::path::Path;
+use std::time::Instant;
 
 use serde_json::json;
 use weir_schemas::records::DAMAGED_TOPIC;
@@ -46,6 +47,11 @@ pub(super) fn recover(dir: &Path, options: &LogOptions) -> Result<Recovered, Log
     for &id in &ids {
         scan.segment(dir, id)?;
     }
+    // First, because on a full disk the new segment may need their room.
+    for id in std::mem::take(&mut scan.empty) {
+        let path = segment_path(dir, id);
+        fs::remove_file(&path).map_err(LogError::io("remove", &path))?;
+    }
     let next_segment = ids.last().map_or(1, |last| last + 1);
     let counters =
         Counters { next_sequence: scan.highest + 1, next_entry: scan.next_entry.max(NO_ENTRY + 1) };
@@ -69,6 +75,9 @@ pub(super) fn recover(dir: &Path, options: &LogOptions) -> Result<Recovered, Log
         stopping: false,
         watermark_jumped: false,
         sync_failed: false,
+        refusing: false,
+        refused: 0,
+        disk_full_at: None,
         buffer: FrameBuffer::default(),
     };
     let mut unclosed = Vec::new();
@@ -84,10 +93,6 @@ pub(super) fn recover(dir: &Path, options: &LogOptions) -> Result<Recovered, Log
         );
     }
     fill_missing(&mut writer, &scan.missing)?;
-    for id in scan.empty {
-        let path = segment_path(dir, id);
-        fs::remove_file(&path).map_err(LogError::io("remove", &path))?;
-    }
     sync_dir(dir)?;
     Ok(Recovered { writer, watermark, unclosed })
 }
@@ -191,6 +196,7 @@ impl Scan {
         if info.bytes < bytes.len() as u64 {
             give_back_tail(&path, info.bytes)?;
         }
+        info.sealed_at = Some(Instant::now());
         self.segments.insert(id, info);
         Ok(())
     }

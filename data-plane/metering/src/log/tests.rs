@@ -1,13 +1,16 @@
 mod damage;
+mod disk_full;
 mod full;
+mod fuzz;
 mod property;
 mod retention;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use serde_json::json;
 use tempfile::TempDir;
+use tokio_util::sync::CancellationToken;
 
 use super::{LogOptions, RecordLog, Unclosed};
 use crate::cursor::LogRecord;

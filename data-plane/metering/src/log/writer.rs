@@ -1,11 +1,12 @@
 //! The writing side, behind one lock: where the next frame goes, what is open, and how much room is free.
 //!
 //! Room: every byte that an open entry may still write is backed by disk that is allocated already, so a close never
-//! meets a full disk or a full log.
+//! meets a full disk or a full log. The policy when there is no room is one: new entries are refused, and everything
+//! that was begun is finished.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::path::PathBuf;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
@@ -15,6 +16,8 @@ use crate::frame::{FrameBuffer, MAX_FRAME_BYTES, NO_ENTRY};
 use crate::segment::{Counters, HEADER_BYTES, SegmentFile};
 
 const CLOSE_ROOM_BYTES: u64 = MAX_FRAME_BYTES as u64;
+/// A full file system is asked again this often, however many requests come meanwhile.
+const DISK_RETRY: Duration = Duration::from_millis(250);
 
 /// The lock's content.
 #[derive(Debug)]
@@ -39,6 +42,12 @@ pub(crate) struct Writer {
     /// The watermark passed this log's own numbering and must be persisted, or a restart would miss the numbers.
     pub(super) watermark_jumped: bool,
     pub(super) sync_failed: bool,
+    /// New entries are refused for want of room.
+    pub(super) refusing: bool,
+    /// Entries refused since the start.
+    pub(super) refused: u64,
+    /// When the file system last had no room for a segment; none once it had.
+    pub(super) disk_full_at: Option<Instant>,
     pub(super) buffer: FrameBuffer,
 }
 
@@ -52,6 +61,8 @@ pub(super) struct SegmentInfo {
     pub(super) max_sequence: u64,
     /// Open entries whose open frame is in it.
     pub(super) pins: usize,
+    /// When the next one was begun; none while it is written to. A previous run's count as ended at this one's start.
+    pub(super) sealed_at: Option<Instant>,
 }
 
 impl SegmentInfo {
@@ -81,12 +92,16 @@ impl Writer {
     /// Begins an entry, or refuses it while nothing has happened yet.
     pub(super) fn open_entry(&mut self, open: &impl Serialize) -> Result<u64, LogError> {
         if self.sync_failed {
+            self.refused += 1;
             return Err(LogError::SyncFailed);
         }
         let entry = self.counters.next_entry;
         self.buffer.open(entry, open)?;
         let held_bytes = CLOSE_ROOM_BYTES + self.options.progress_room_bytes;
-        self.make_room(held_bytes + self.buffer.bytes().len() as u64)?;
+        let room = self.make_room(held_bytes + self.buffer.bytes().len() as u64);
+        self.refused += u64::from(room.is_err());
+        self.note_room(&room);
+        room?;
         let place = self.write_buffer()?;
         self.counters.next_entry += 1;
         self.hold(entry, place, None);
@@ -177,6 +192,20 @@ impl Writer {
         self.segments.first_key_value().map_or(1, |(_, info)| info.first_sequence)
     }
 
+    /// The sequence before which everything lies further back than `bytes` from the end of the log.
+    pub(super) fn sequence_within(&self, bytes: u64) -> u64 {
+        let mut total = 0;
+        let mut first = self.counters.next_sequence;
+        for info in self.segments.values().rev() {
+            total += info.bytes;
+            if total > bytes {
+                break;
+            }
+            first = first.min(info.first_sequence);
+        }
+        first
+    }
+
     /// Where the next frame goes.
     pub(super) fn position(&self) -> Durable {
         Durable { segment: self.active.id, offset: self.offset, sequence: self.counters.next_sequence - 1 }
@@ -201,6 +230,33 @@ impl Writer {
             last_sequence: self.counters.next_sequence - 1,
             watermark,
             lag,
+            refusing: self.refusing || self.sync_failed,
+            refused: self.refused,
+        }
+    }
+
+    /// Room for any entry, as large as entries get.
+    pub(super) fn entry_room_bytes(&self) -> u64 {
+        MAX_FRAME_BYTES as u64 + CLOSE_ROOM_BYTES + self.options.progress_room_bytes
+    }
+
+    /// Whoever asked for a new entry's room got, or did not get it. Said once at each change: a full disk must not be
+    /// filled by the complaints about it.
+    pub(super) fn note_room(&mut self, room: &Result<(), LogError>) {
+        let was_refusing = std::mem::replace(&mut self.refusing, room.is_err());
+        match room {
+            Err(error) if !was_refusing => tracing::error!(
+                sender = self.options.sender_id,
+                error = error as &dyn std::error::Error,
+                open_entries = self.entries.len(),
+                "no room in the record log: new requests are refused, running ones can be finished"
+            ),
+            Ok(()) if was_refusing => tracing::info!(
+                sender = self.options.sender_id,
+                refused = self.refused,
+                "the record log has room again: new requests are taken"
+            ),
+            Ok(()) | Err(_) => {}
         }
     }
 
@@ -227,13 +283,28 @@ impl Writer {
     }
 
     fn allocate_spare(&mut self) -> Result<(), LogError> {
-        let spare = SegmentFile::allocate(&self.dir, self.next_segment, self.options.segment_bytes)?;
-        self.next_segment += 1;
-        self.spares.push_back(spare);
-        Ok(())
+        if self.disk_full_at.is_some_and(|at| at.elapsed() < DISK_RETRY) {
+            return Err(LogError::DiskFull { path: self.dir.clone() });
+        }
+        match SegmentFile::allocate(&self.dir, self.next_segment, self.options.segment_bytes) {
+            Ok(spare) => {
+                self.disk_full_at = None;
+                self.next_segment += 1;
+                self.spares.push_back(spare);
+                Ok(())
+            }
+            Err(error) => {
+                if matches!(error, LogError::DiskFull { .. })
+                    && self.disk_full_at.replace(Instant::now()).is_none()
+                {
+                    tracing::warn!(error = &error as &dyn std::error::Error, "the disk is full");
+                }
+                Err(error)
+            }
+        }
     }
 
-    fn used_bytes(&self) -> u64 {
+    pub(super) fn used_bytes(&self) -> u64 {
         let sealed: u64 = self.segments.range(..self.active.id).map(|(_, info)| info.bytes).sum();
         sealed + self.options.segment_bytes * (1 + self.spares.len() as u64)
     }
@@ -260,7 +331,9 @@ impl Writer {
         let Some(next) = self.spares.front().cloned() else { return Err(LogError::SyncFailed) };
         next.begin(self.counters)?;
         self.spares.pop_front();
-        self.sealed.push((std::mem::replace(&mut self.active, next), self.offset));
+        let sealed = std::mem::replace(&mut self.active, next);
+        self.segments.entry(sealed.id).or_default().sealed_at = Some(Instant::now());
+        self.sealed.push((sealed, self.offset));
         self.offset = HEADER_BYTES;
         self.segments.insert(self.active.id, SegmentInfo::begun(self.counters));
         Ok(())

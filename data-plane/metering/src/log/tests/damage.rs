@@ -1,7 +1,6 @@
 //! Crashes at any byte, and disks that flip bits.
 
 use std::fs;
-use std::path::PathBuf;
 
 use weir_schemas::records::DAMAGED_TOPIC;
 

@@ -104,3 +104,41 @@ fn a_cursor_follows_over_rotation_and_deletion() {
     }
     assert_eq!(read, (1..=72).collect::<Vec<u64>>());
 }
+
+#[test]
+fn the_recent_past_stays_readable_while_there_is_room() {
+    let dir = TempDir::new().unwrap();
+    let options = LogOptions { keep_recent: std::time::Duration::from_secs(3600), ..options() };
+    let (log, _) = RecordLog::open(dir.path(), options.clone()).unwrap();
+    let last = write_many(&log, 60, 10_000);
+    log.set_watermark(last);
+    log.sync().unwrap();
+    assert!(segment_files(dir.path()) >= 4, "all of it is recent");
+    let read = |log: &RecordLog, bytes| {
+        let mut cursor = log.recent(bytes);
+        let mut records = Vec::new();
+        loop {
+            let batch = cursor.read(100, 1 << 20).unwrap();
+            if batch.is_empty() {
+                return sequences(&records);
+            }
+            records.extend(batch);
+        }
+    };
+    assert_eq!(read(&log, u64::MAX), (1..=last).collect::<Vec<u64>>());
+    let newest = read(&log, 400 << 10);
+    assert!(newest.len() > 10 && newest.len() < 60, "{newest:?}");
+    assert_eq!(newest, (newest[0]..=last).collect::<Vec<u64>>());
+    drop(log);
+    // After a restart it is still there.
+    let (log, _) = RecordLog::open(dir.path(), options).unwrap();
+    log.sync().unwrap();
+    assert_eq!(read(&log, u64::MAX), (1..=last).collect::<Vec<u64>>());
+    // Room comes first: nothing is refused for the sake of the past.
+    for _ in 0..20 {
+        let last = write_many(&log, 20, 10_000);
+        log.set_watermark(last);
+        log.sync().unwrap();
+    }
+    assert!(!log.stats().refusing);
+}
