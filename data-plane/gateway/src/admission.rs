@@ -2,10 +2,12 @@
 //! settles to the real count, and releases on every exit (the [`Reservation`] is a drop guard).
 //!
 //! Limits are this gateway's share (the lease in the snapshot), and every change of them applies with the next
-//! request. Nothing here reads a clock: `now` is a monotonic time that comes in.
+//! request. Nothing here reads a clock: `now` is a monotonic time that comes in. The process begins at
+//! [`HISTORY_WINDOW`]; the time before that is what the record log tells of earlier runs ([`History`]).
 
 mod account;
 mod expected_output;
+mod history;
 mod reservation;
 mod token_bucket;
 
@@ -20,6 +22,7 @@ use weir_schemas::ids::{KeyId, TenantId, VersionId};
 use account::{Account, Demand};
 pub(crate) use account::{LimitState, RefusalReason};
 use expected_output::ExpectedOutput;
+pub(crate) use history::{History, PastUse, WINDOW as HISTORY_WINDOW};
 pub(crate) use reservation::Reservation;
 
 use crate::authenticate::Principal;
@@ -64,9 +67,15 @@ struct Accounts {
     tenants: HashMap<TenantId, Account>,
     keys: HashMap<KeyId, Account>,
     expected: HashMap<(TenantId, VersionId), ExpectedOutput>,
+    history: History,
 }
 
 impl Admission {
+    /// One that goes on from where an earlier run was.
+    pub(crate) fn after(history: History) -> Self {
+        Self { inner: Mutex::new(Accounts { history, ..Accounts::default() }) }
+    }
+
     /// Reserves, or says why not; a refused request consumes nothing.
     pub(crate) fn admit(
         self: &Arc<Self>,
@@ -91,8 +100,12 @@ impl Admission {
             expected_tokens: expected.expect(size.max_tokens),
             max_tokens: size.max_tokens,
         };
-        let tenant = accounts.tenants.entry(principal.tenant).or_default();
-        let key = accounts.keys.entry(principal.key).or_default();
+        let Accounts { tenants, keys, history, .. } = accounts;
+        let tenant = tenants
+            .entry(principal.tenant)
+            .or_insert_with(|| history.tenant_account(principal.tenant, &tenant_limits));
+        let key =
+            keys.entry(principal.key).or_insert_with(|| history.key_account(principal.key, &key_limits));
         tenant.refresh(&tenant_limits, now);
         key.refresh(&key_limits, now);
         let checked = tenant.check(&demand).and_then(|hold| Ok((hold, key.check(&demand)?)));
@@ -121,6 +134,7 @@ impl Admission {
 
 impl Accounts {
     fn sweep(&mut self, now: Duration) {
+        self.history.age(now);
         if self.tenants.len() + self.keys.len() + self.expected.len() > SWEEP_ABOVE {
             self.tenants.retain(|_, account| !account.is_idle(now));
             self.keys.retain(|_, account| !account.is_idle(now));

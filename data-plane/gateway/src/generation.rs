@@ -2,6 +2,7 @@
 //! dropping it before its end cancels the work. Either way the sequence is ended once: the record closed, the
 //! reservation settled, the permits back (`generation/settle.rs`).
 
+mod progress;
 mod settle;
 
 use std::sync::Arc;
@@ -13,6 +14,9 @@ use weir_schemas::ids::{VersionId, WorkerId};
 use weir_schemas::records::{FinishReason, RejectionReason};
 use weir_schemas::rpc::worker::{FinishReason as WireReason, Finished, Generate};
 
+pub(crate) use progress::ProgressBoard;
+use progress::WatchedRecord;
+
 use crate::admission::Reservation;
 use crate::error::GatewayError;
 use crate::indexed_config::IndexedConfig;
@@ -23,8 +27,6 @@ use crate::routing::{End, Link, Mailbox, NoReplica, Registry};
 
 /// The first replica and one other.
 const MAX_ATTEMPTS: usize = 2;
-/// How often a running request's progress is noted in the record log.
-const PROGRESS_INTERVAL: Duration = Duration::from_secs(1);
 /// Told to clients when every replica's queue is full.
 const FULL_RETRY_AFTER: Duration = Duration::from_secs(1);
 
@@ -33,6 +35,7 @@ const FULL_RETRY_AFTER: Duration = Duration::from_secs(1);
 pub(crate) struct GenerationParts {
     pub(crate) registry: Arc<Registry>,
     pub(crate) metrics: Metrics,
+    pub(crate) progress: Arc<ProgressBoard>,
     /// Owns the cancellations that outlive their requests.
     pub(crate) tasks: TaskTracker,
     pub(crate) runtime: tokio::runtime::Handle,
@@ -48,7 +51,6 @@ pub(crate) struct Admitted {
     pub(crate) model: String,
     /// Handle and attempt are filled in here.
     pub(crate) generate: Generate,
-    pub(crate) record: OpenRecord,
     pub(crate) reservation: Reservation,
     pub(crate) arrived: Instant,
     /// The bound that its length was checked against, and the parameter that holds the prompt: for error texts.
@@ -76,11 +78,10 @@ pub(crate) struct Generation {
 #[derive(Debug)]
 struct Running {
     admitted: Admitted,
+    record: WatchedRecord,
     attempt: Attempt,
     tried: Vec<WorkerId>,
     deadline: tokio::time::Instant,
-    progress_due: tokio::time::Instant,
-    noted_tokens: u64,
     _inflight: Inflight,
 }
 
@@ -111,22 +112,18 @@ impl Drop for Inflight {
 
 impl Generation {
     /// Sends an admitted request to the best replica. On an error everything is settled already.
-    pub(crate) fn start(parts: Arc<GenerationParts>, mut admitted: Admitted) -> Result<Self, GatewayError> {
+    pub(crate) fn start(
+        parts: Arc<GenerationParts>,
+        admitted: Admitted,
+        record: OpenRecord,
+    ) -> Result<Self, GatewayError> {
         let mut tried = Vec::new();
         let inflight = Inflight::new(parts.metrics.inflight(&admitted.model));
-        match dispatch(&parts, &mut admitted, &mut tried) {
+        let record = parts.progress.watch(record);
+        match dispatch(&parts, &admitted, &record, &mut tried) {
             Ok(attempt) => {
                 let deadline = tokio::time::Instant::from_std(admitted.arrived) + parts.request_timeout;
-                let progress_due = tokio::time::Instant::now() + PROGRESS_INTERVAL;
-                let running = Running {
-                    admitted,
-                    attempt,
-                    tried,
-                    deadline,
-                    progress_due,
-                    noted_tokens: 0,
-                    _inflight: inflight,
-                };
+                let running = Running { admitted, record, attempt, tried, deadline, _inflight: inflight };
                 Ok(Self { parts, running: Some(running) })
             }
             Err(none) => {
@@ -135,7 +132,7 @@ impl Generation {
                     NoReplica::TooLong { .. } => FinishReason::Rejected,
                 };
                 let error = admitted.no_replica(none);
-                settle::never_ran(admitted, reason);
+                settle::never_ran(admitted, record, reason);
                 Err(error)
             }
         }
@@ -147,7 +144,6 @@ impl Generation {
             let running = self.running.as_mut().ok_or(GatewayError::Internal("polled after its end"))?;
             let taken = running.attempt.mailbox.take();
             if !taken.text.is_empty() {
-                running.note_progress(taken.tokens);
                 return Ok(Event::Text(taken.text));
             }
             match taken.end {
@@ -162,7 +158,7 @@ impl Generation {
                     }
                 }
                 None => {
-                    if !running.wait(taken.tokens).await {
+                    if !running.wait().await {
                         return Err(self.deadline_passed());
                     }
                 }
@@ -239,7 +235,7 @@ impl Generation {
         if running.tried.len() >= MAX_ATTEMPTS {
             return false;
         }
-        match dispatch(&self.parts, &mut running.admitted, &mut running.tried) {
+        match dispatch(&self.parts, &running.admitted, &running.record, &mut running.tried) {
             Ok(attempt) => {
                 running.attempt = attempt;
                 self.parts.metrics.failovers.inc();
@@ -275,31 +271,17 @@ enum Outcome {
 }
 
 impl Running {
-    /// Waits for news, noting progress meanwhile; false once the deadline has passed.
-    async fn wait(&mut self, tokens: u64) -> bool {
-        let unnoted = tokens > self.noted_tokens;
-        tokio::select! {
-            () = self.attempt.mailbox.changed() => {}
-            () = tokio::time::sleep_until(self.progress_due), if unnoted => self.note_progress(tokens),
-            () = tokio::time::sleep_until(self.deadline) => return false,
-        }
-        true
-    }
-
-    fn note_progress(&mut self, tokens: u64) {
-        let now = tokio::time::Instant::now();
-        if tokens > self.noted_tokens && now >= self.progress_due {
-            self.admitted.record.progress(&self.attempt.mailbox.arrivals());
-            self.noted_tokens = tokens;
-            self.progress_due = now + PROGRESS_INTERVAL;
-        }
+    /// Waits for news; false once the deadline has passed.
+    async fn wait(&self) -> bool {
+        tokio::time::timeout_at(self.deadline, self.attempt.mailbox.changed()).await.is_ok()
     }
 }
 
 /// Sends the request to the best replica that was not tried; a replica whose session just broke is passed over.
 fn dispatch(
     parts: &GenerationParts,
-    admitted: &mut Admitted,
+    admitted: &Admitted,
+    record: &WatchedRecord,
     tried: &mut Vec<WorkerId>,
 ) -> Result<Attempt, NoReplica> {
     let prompt_tokens = admitted.generate.prompt.len() as u64;
@@ -320,7 +302,7 @@ fn dispatch(
         let mailbox = Arc::new(Mailbox::new(parts.metrics.inter_token(&admitted.model)));
         if let Some(handle) = link.dispatch(generate, &mailbox) {
             tried.push(worker);
-            admitted.record.charge_mut().replicas.push(worker);
+            record.attempt(worker, &mailbox);
             return Ok(Attempt { link, handle, mailbox });
         }
     }

@@ -16,7 +16,6 @@ mod http;
 mod indexed_config;
 mod metrics;
 mod model_texts;
-mod node_id;
 mod openai;
 mod output_budget;
 mod pipeline;

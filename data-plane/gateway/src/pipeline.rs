@@ -10,10 +10,10 @@ use weir_schemas::clock::Clock;
 use weir_schemas::config_snapshot::{PinnedVersion, Slo};
 use weir_schemas::ids::RequestId;
 use weir_schemas::records::{ChargeData, FinishReason, GapStats, RejectionReason, SloOutcome, Tier};
-use weir_schemas::rpc::worker::{Class, Generate, Sampling};
+use weir_schemas::rpc::worker::{Billing, Class, Generate, Sampling};
 use weir_text::TextModel;
 
-use crate::admission::{Admission, LimitStates, RequestSize, Reservation};
+use crate::admission::{Admission, HISTORY_WINDOW, LimitStates, RequestSize, Reservation};
 use crate::authenticate::Principal;
 use crate::error::GatewayError;
 use crate::generation::{Admitted, Generation, GenerationParts};
@@ -31,7 +31,7 @@ use crate::tokenise::Tokeniser;
 #[derive(Debug)]
 pub(crate) struct Pipeline {
     pub(crate) clock: Clock,
-    /// Zero of the monotonic time that admission is told.
+    /// Start of the process: where admission's own time begins.
     pub(crate) epoch: Instant,
     pub(crate) admission: Arc<Admission>,
     pub(crate) registry: Arc<Registry>,
@@ -110,13 +110,12 @@ impl Pipeline {
             version: version.id,
             model: request.model.clone(),
             generate,
-            record,
             reservation,
             arrived: arrived.instant,
             context_tokens,
             param: request.input.param(),
         };
-        let generation = Generation::start(self.generation.clone(), admitted)?;
+        let generation = Generation::start(self.generation.clone(), admitted, record)?;
         Ok(Started { generation, limits, artifact_digest: version.digest })
     }
 
@@ -135,7 +134,7 @@ impl Pipeline {
         let max_tokens =
             output_budget::decide(&ceiling, prompt.len() as u64, request.max_tokens, request.input.param())?;
         let size = RequestSize { prompt_tokens: prompt.len() as u64, max_tokens: u64::from(max_tokens) };
-        let now: Duration = self.epoch.elapsed();
+        let now: Duration = HISTORY_WINDOW + self.epoch.elapsed();
         let (reservation, limits) = self.admission.admit(config, *principal, version.id, size, now)?;
         let tenant_weight = config.tenant(principal.tenant).map_or(1, |tenant| tenant.weight);
         let generate = Generate {
@@ -150,6 +149,7 @@ impl Pipeline {
             stop: request.stop.clone(),
             class: class(request.tier).into(),
             tenant_weight,
+            billing: Some(billing(arrived)),
         };
         Ok(Prepared { generate, reservation, limits, context_tokens: ceiling.context_tokens() })
     }
@@ -208,6 +208,19 @@ fn uncharged(arrived: &Arrived, version: &PinnedVersion, slo: Slo) -> ChargeData
     }
 }
 
+/// What the worker's record says for us, should this gateway be lost with its disk.
+fn billing(arrived: &Arrived) -> Billing {
+    let Arrived { at, principal, project, request, .. } = arrived;
+    Billing {
+        key_id: principal.key.to_string(),
+        project: project.clone(),
+        client_request_id: request.client_request_id.clone(),
+        idempotency_key_hash: None,
+        requested_model: request.model.clone(),
+        received_at_us: at.timestamp_micros(),
+    }
+}
+
 fn sampling(request: &CompletionRequest, request_id: RequestId) -> Sampling {
     let options = &request.sampling;
     Sampling {
@@ -242,7 +255,12 @@ fn no_replica(none: NoReplica, request: &CompletionRequest) -> GatewayError {
 }
 
 fn log_refused(error: LogError) -> GatewayError {
-    tracing::error!(error = &error as &dyn std::error::Error, "the record log takes no new request");
+    let cause = &error as &dyn std::error::Error;
+    // The log itself says loudly when it begins to refuse; here it would be once a request.
+    match error.is_refusal() {
+        true => tracing::debug!(error = cause, "the record log takes no new request"),
+        false => tracing::error!(error = cause, "a request could not be opened in the record log"),
+    }
     GatewayError::RecordLogFull
 }
 

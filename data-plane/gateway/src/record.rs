@@ -1,6 +1,8 @@
 //! Stage 8, settle, the writing half: the charge record of a request in the record log. `open` before dispatch,
 //! `progress` at least each second while tokens come, `close` exactly once; the close is the record.
 
+mod past;
+
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -8,12 +10,14 @@ use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 use weir_metering::{LogError, OpenEntry, RecordLog, Unclosed};
 use weir_schemas::clock::Clock;
-use weir_schemas::ids::{GatewayId, RequestId};
+use weir_schemas::ids::{GatewayId, RequestId, WorkerId};
 use weir_schemas::records::{ChargeData, ChargeRecord, FinishReason, USAGE_TOPIC};
 use weir_schemas::rpc::worker::Finished;
 
 use crate::metrics::Metrics;
 use crate::routing::Arrivals;
+
+pub(crate) use past::read as past_use;
 
 /// Writes charge records.
 #[derive(Debug)]
@@ -38,6 +42,10 @@ struct Opened {
 #[derive(Debug, Serialize, Deserialize)]
 struct Progress {
     generated_tokens: u64,
+    #[serde(default)]
+    cached_prompt_tokens: u64,
+    #[serde(default)]
+    replicas: Vec<WorkerId>,
     at: DateTime<Utc>,
     ttft_us: Option<u64>,
     decode_us: u64,
@@ -85,6 +93,11 @@ impl Recorder {
         Self { gateway, clock, log, metrics }
     }
 
+    /// New requests cannot be opened at the moment.
+    pub(crate) fn is_refusing(&self) -> bool {
+        self.log.stats().refusing
+    }
+
     /// Closes what the previous run left open, from its last progress: its clients were cut off.
     pub(crate) fn close_recovered(&self, unclosed: Vec<Unclosed>) {
         let number = unclosed.len();
@@ -100,6 +113,8 @@ impl Recorder {
                 charge.generated_tokens = progress.generated_tokens;
                 charge.ttft_us = progress.ttft_us;
                 charge.decode_us = progress.decode_us;
+                charge.replicas = progress.replicas;
+                charge.cached_prompt_tokens = progress.cached_prompt_tokens.min(opened.whole_prompt_tokens);
                 if progress.generated_tokens > 0 {
                     charge.prompt_tokens = opened.whole_prompt_tokens;
                 }
@@ -190,7 +205,14 @@ impl OpenRecord {
     pub(crate) fn progress(&mut self, arrivals: &Arrivals) {
         let (ttft_us, decode_us) = self.token_times(arrivals);
         let at = self.recorder.clock.now();
-        let progress = Progress { generated_tokens: arrivals.tokens, at, ttft_us, decode_us };
+        let progress = Progress {
+            generated_tokens: arrivals.tokens,
+            cached_prompt_tokens: arrivals.cached_prompt_tokens,
+            replicas: self.charge.replicas.clone(),
+            at,
+            ttft_us,
+            decode_us,
+        };
         if let Err(error) = self.entry.progress(&progress) {
             tracing::warn!(request = %self.request, error = &error as &dyn std::error::Error, "progress could not be noted");
         }
@@ -248,7 +270,7 @@ impl OpenRecord {
             }
             None => Counts {
                 prompt_tokens: if ending.arrivals.tokens > 0 { whole } else { 0 },
-                cached_prompt_tokens: 0,
+                cached_prompt_tokens: ending.arrivals.cached_prompt_tokens.min(whole),
                 generated_tokens: ending.arrivals.tokens,
             },
         }
@@ -267,5 +289,7 @@ impl OpenRecord {
     }
 }
 
+#[cfg(test)]
+pub(crate) mod testing;
 #[cfg(test)]
 mod tests;

@@ -53,6 +53,7 @@ impl Rejections {
             };
             std::mem::replace(&mut *counts, later).into_iter().collect()
         };
+        let mut failure = None;
         for ((minute, tenant, model, reason), count) in due {
             let written = self.log.append(REJECTIONS_TOPIC, &tenant.to_string(), |sequence| {
                 let requested_model = model.clone();
@@ -60,12 +61,13 @@ impl Rejections {
                 RejectionRecord::new(RequestId::new(now).to_string(), self.gateway.to_string(), now, data)
             });
             if let Err(error) = written {
-                tracing::error!(
-                    error = &error as &dyn std::error::Error,
-                    "a count of rejections could not be written; it is kept"
-                );
+                failure = Some(error);
                 *self.counts.lock().entry((minute, tenant, model, reason)).or_default() += count;
             }
+        }
+        if let Some(error) = failure {
+            let error = &error as &dyn std::error::Error;
+            tracing::error!(error, "counts of rejections could not be written; they are kept");
         }
     }
 }

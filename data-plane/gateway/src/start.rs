@@ -14,9 +14,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
-use weir_metering::{
-    LogError, Relay, RelayMetrics, RelayOptions, Transport, TransportError,
-};
+use weir_metering::{LogError, Relay, RelayMetrics, RelayOptions, Transport, TransportError};
 use weir_schemas::clock::Clock;
 use weir_schemas::config_snapshot::ConfigSnapshot;
 use weir_schemas::ids::{GatewayId, InstanceId};
@@ -150,8 +148,13 @@ pub async fn start(
     let transport = Transport::new(config.kafka.clone(), &config.ledger, &config.secret);
     let transport = transport.map_err(StartError::Ledger)?;
     let relay_cancel = CancellationToken::new();
-    let relay =
-        Relay::start(books.log.clone(), transport, RelayOptions::default(), relay_metrics, relay_cancel.clone());
+    let relay = Relay::start(
+        books.log.clone(),
+        transport,
+        RelayOptions::default(),
+        relay_metrics,
+        relay_cancel.clone(),
+    );
 
     let background = Background::new(&config, &deps, gateway_id, http_addr, texts.clone());
     let rejections = books.rejections.clone();

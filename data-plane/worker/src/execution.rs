@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use weir_metering::{LogError, OpenEntry, RecordLog, Unclosed};
 use weir_schemas::clock::Clock;
 use weir_schemas::ids::{InstanceId, RequestId, TenantId, VersionId, WorkerId};
-use weir_schemas::records::{EXECUTIONS_TOPIC, ExecutionData, ExecutionOutcome, ExecutionRecord};
+use weir_schemas::records::{Billing, EXECUTIONS_TOPIC, ExecutionData, ExecutionOutcome, ExecutionRecord};
 
 /// Which attempt at which request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -41,6 +41,8 @@ struct Open {
     instance: InstanceId,
     prompt_tokens: u64,
     started_at: DateTime<Utc>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    billing: Option<Billing>,
 }
 
 /// Progress as it stands in the log.
@@ -66,10 +68,20 @@ impl ExecutionLog {
     }
 
     /// Writes `open`. Fails when the log is full: then the attempt must not run.
-    pub(crate) fn begin(&self, id: AttemptId, prompt_tokens: u64) -> Result<OpenExecution, LogError> {
-        let open = Open { id, instance: self.instance, prompt_tokens, started_at: self.clock.now() };
+    pub(crate) fn begin(
+        &self,
+        id: AttemptId,
+        prompt_tokens: u64,
+        billing: Option<Billing>,
+    ) -> Result<OpenExecution, LogError> {
+        let open = Open { id, instance: self.instance, prompt_tokens, started_at: self.clock.now(), billing };
         let entry = self.log.begin(&open)?;
         Ok(OpenExecution { entry, open, arrived: Instant::now(), log: self.clone() })
+    }
+
+    /// New attempts cannot be opened at the moment.
+    pub(crate) fn is_refusing(&self) -> bool {
+        self.log.stats().refusing
     }
 
     /// Closes what the previous run left open, with its last progress.
@@ -128,6 +140,7 @@ impl ExecutionLog {
             outcome,
             sequence,
             recovered: false,
+            billing: open.billing.clone(),
         }
     }
 

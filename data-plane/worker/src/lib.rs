@@ -13,7 +13,6 @@ mod host;
 mod load;
 mod memory;
 mod metrics;
-mod node_id;
 mod reconcile;
 mod rpc;
 mod session;

@@ -30,10 +30,10 @@ use crate::config::Config;
 use crate::execution::ExecutionLog;
 use crate::load::Loader;
 use crate::metrics::Metrics;
+use crate::reconcile;
 use crate::rpc::WorkerService;
 use crate::session::Sessions;
 use crate::versions::{VersionState, Versions};
-use crate::reconcile;
 
 /// Largest message from a gateway: a prompt of the longest context as token ids, with room.
 const MESSAGE_BYTES_MAX: usize = 64 << 20;

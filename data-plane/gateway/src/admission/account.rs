@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use weir_schemas::config_snapshot::Limits;
 
+use super::history::PastUse;
 use super::token_bucket::TokenBucket;
 
 /// Tokens by which the answers in flight may, together, outgrow their reservations: a quarter of a minute's limit.
@@ -69,6 +70,27 @@ pub(crate) struct LimitState {
 }
 
 impl Account {
+    /// As it was at the end of an earlier run, by what was used since `known_from`; unless nothing was used before
+    /// that, it is taken for empty then. Nothing is in flight.
+    pub(crate) fn restored(limits: &Limits, past: &[PastUse], known_from: Duration, is_whole: bool) -> Self {
+        let bucket = |limit: u64, amount: fn(&PastUse) -> u64| {
+            let begin = if is_whole { TokenBucket::full } else { TokenBucket::empty };
+            let mut bucket = begin(limit, known_from);
+            for used in past {
+                bucket.refill(used.at);
+                // Under a higher limit more may have been used than this one would have admitted.
+                bucket.take_into_debt(amount(used), limit / DEBT_DIVISOR);
+            }
+            bucket
+        };
+        Self {
+            tokens: limits.tokens_per_minute.map(|limit| bucket(limit, |used| used.tokens)),
+            requests: limits.requests_per_minute.map(|limit| bucket(limit, |_| 1)),
+            known: true,
+            ..Self::default()
+        }
+    }
+
     /// Applies the limits in force and what `now` has earned.
     pub(crate) fn refresh(&mut self, limits: &Limits, now: Duration) {
         refresh_bucket(&mut self.tokens, limits.tokens_per_minute, self.known, now);

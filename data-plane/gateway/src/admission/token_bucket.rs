@@ -77,6 +77,12 @@ impl TokenBucket {
         self.level_scaled = self.level_scaled.saturating_sub(i128::from(amount) * SCALE);
     }
 
+    /// Takes, down to a debt of `max_debt`; what would be owed beyond it is let go.
+    pub(crate) fn take_into_debt(&mut self, amount: u64, max_debt: u64) {
+        self.take(amount);
+        self.level_scaled = self.level_scaled.max(-i128::from(max_debt) * SCALE);
+    }
+
     /// Gives back what was taken and not used; never above the capacity.
     pub(crate) fn give_back(&mut self, amount: u64) {
         let level = self.level_scaled.saturating_add(i128::from(amount) * SCALE);

@@ -6,6 +6,7 @@ use std::time::Duration;
 use weir_schemas::records::FinishReason;
 use weir_schemas::rpc::worker::{FinishReason as WireReason, Finished};
 
+use super::progress::WatchedRecord;
 use super::{Admitted, Running};
 use crate::record::{Counts, Ending};
 use crate::routing::{Arrivals, End};
@@ -16,12 +17,12 @@ const CANCEL_TIMEOUT: Duration = Duration::from_secs(10);
 /// Ends a sequence that its worker ended, or lost.
 pub(super) fn end(running: Running, reason: FinishReason, finished: Option<Finished>) -> Counts {
     let arrivals = running.attempt.mailbox.arrivals();
-    close(running.admitted, Ending { reason, finished, arrivals })
+    close(running.admitted, running.record, Ending { reason, finished, arrivals })
 }
 
 /// Ends a request that no replica took.
-pub(super) fn never_ran(admitted: Admitted, reason: FinishReason) {
-    close(admitted, Ending { reason, finished: None, arrivals: Arrivals::default() });
+pub(super) fn never_ran(admitted: Admitted, record: WatchedRecord, reason: FinishReason) {
+    close(admitted, record, Ending { reason, finished: None, arrivals: Arrivals::default() });
 }
 
 /// Stops a sequence that no one waits for any more, and ends it with the engine's own counts.
@@ -36,7 +37,7 @@ pub(super) async fn cancel(running: Running, reason: FinishReason) {
         Ok(End::Lost) => (reason, None),
         Err(_) => {
             tracing::error!(
-                request = %running.admitted.record.request(),
+                request = %running.record.request(),
                 worker = %attempt.link.worker(),
                 "the worker did not answer a cancellation; what arrived here is charged"
             );
@@ -61,8 +62,8 @@ fn engine_reason(finished: &Finished, asked: FinishReason) -> FinishReason {
     }
 }
 
-fn close(admitted: Admitted, ending: Ending) -> Counts {
-    let counts = admitted.record.close(&ending);
+fn close(admitted: Admitted, record: WatchedRecord, ending: Ending) -> Counts {
+    let counts = record.close(&ending);
     let served = ending.reason.is_chargeable(counts.generated_tokens);
     if served {
         let complete = matches!(ending.reason, FinishReason::Stop | FinishReason::Length);

@@ -48,7 +48,7 @@ pub(super) async fn create(
     };
     let body = body::read(&parts.headers, incoming, edge.max_body_bytes, &edge.tasks).await?;
     let (at, instant) = (edge.clock.now(), Instant::now());
-    if edge.is_stopping() {
+    if edge.is_refusing() {
         return Err(GatewayError::Stopping);
     }
     let request = parse(&body)?;

@@ -31,6 +31,9 @@ impl Edge {
         if self.is_stopping() {
             return Err("stopping");
         }
+        if self.pipeline.recorder.is_refusing() {
+            return Err("the record log takes no new request: no room, or its disk failed");
+        }
         let config = self.config.load();
         if config.versions().is_empty() {
             return Err("no config with a model yet");

@@ -13,16 +13,15 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use prometheus_client::metrics::gauge::Gauge;
 use std::sync::Arc;
-use tokio::net::{TcpListener, TcpSocket, TcpStream};
+use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tower::ServiceExt;
+use weir_schemas::rpc::listen;
 
 use super::stall_guard::StallGuard;
 
-/// Connections that the kernel holds while all permits are taken.
-const BACKLOG: u32 = 1024;
 /// Bytes of an answer that the kernel holds for a client that does not read: a few hundred chunks. Small, so that a
 /// stalled reader is noticed and its memory stays bounded.
 const SEND_BUFFER_BYTES: u32 = 64 << 10;
@@ -49,42 +48,33 @@ pub(crate) struct HttpServer {
 }
 
 impl HttpServer {
-    /// Binds; a taken port is an error unless `port_fallback`.
+    /// Binds; a taken port is an error unless `port_fallback`. Returns the address that it got besides.
     pub(crate) fn bind(
         address: SocketAddr,
         port_fallback: bool,
         limits: ServerLimits,
         gauge: Gauge,
-    ) -> io::Result<Self> {
-        let listener = match listen(address) {
-            Err(error) if error.kind() == io::ErrorKind::AddrInUse && port_fallback => {
-                listen(SocketAddr::new(address.ip(), 0))
-            }
-            outcome => outcome,
-        }?;
-        Ok(Self { listener, limits, gauge })
+    ) -> io::Result<(Self, SocketAddr)> {
+        let (listener, address) =
+            listen::bind(address, port_fallback, |socket| socket.set_send_buffer_size(SEND_BUFFER_BYTES))?;
+        Ok((Self { listener, limits, gauge }, address))
     }
 
-    pub(crate) fn local_addr(&self) -> io::Result<SocketAddr> {
-        self.listener.local_addr()
-    }
-
-    /// Serves until `stop`; then accepts no more, lets running requests go on for `drain_timeout`, and cuts what is
-    /// left. Returns when no connection is left.
-    pub(crate) async fn serve(self, router: Router, stop: CancellationToken, drain_timeout: Duration) {
+    /// Serves until `closing`; then accepts no more and lets requests that are being answered end, until `cut`, which
+    /// ends them. Returns when no connection is left.
+    pub(crate) async fn serve(self, router: Router, closing: CancellationToken, cut: CancellationToken) {
         let connections = TaskTracker::new();
-        let cut = CancellationToken::new();
         let permits = Arc::new(Semaphore::new(self.limits.max_connections));
         loop {
             let accepted = tokio::select! {
-                () = stop.cancelled() => break,
+                () = closing.cancelled() => break,
                 accepted = self.accept(&permits) => accepted,
             };
             let Some((stream, permit)) = accepted else { continue };
             let connection = Connection {
                 stream,
                 router: router.clone(),
-                stop: stop.clone(),
+                closing: closing.clone(),
                 slow_reader_timeout: self.limits.slow_reader_timeout,
                 _open: OpenConnection::new(self.gauge.clone()),
             };
@@ -96,9 +86,8 @@ impl HttpServer {
         }
         drop(self.listener);
         connections.close();
-        if tokio::time::timeout(drain_timeout, connections.wait()).await.is_err() {
+        if cut.run_until_cancelled(connections.wait()).await.is_none() {
             tracing::warn!(number = connections.len(), "connections are cut: the drain timeout is over");
-            cut.cancel();
             connections.wait().await;
         }
     }
@@ -119,15 +108,6 @@ impl HttpServer {
     }
 }
 
-fn listen(address: SocketAddr) -> io::Result<TcpListener> {
-    let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
-    socket.set_reuseaddr(true)?;
-    // Accepted sockets inherit it.
-    socket.set_send_buffer_size(SEND_BUFFER_BYTES)?;
-    socket.bind(address)?;
-    socket.listen(BACKLOG)
-}
-
 struct OpenConnection(Gauge);
 
 impl OpenConnection {
@@ -146,7 +126,7 @@ impl Drop for OpenConnection {
 struct Connection {
     stream: TcpStream,
     router: Router,
-    stop: CancellationToken,
+    closing: CancellationToken,
     slow_reader_timeout: Duration,
     _open: OpenConnection,
 }
@@ -170,7 +150,7 @@ impl Connection {
         let mut connection = std::pin::pin!(connection);
         let outcome = tokio::select! {
             outcome = connection.as_mut() => outcome,
-            () = self.stop.cancelled() => {
+            () = self.closing.cancelled() => {
                 // Ends after the request that it is serving, if any.
                 connection.as_mut().graceful_shutdown();
                 connection.await

@@ -16,6 +16,10 @@ use crate::http::rate_limit_headers;
 
 /// A model's name is echoed up to this length.
 const MAX_ECHO_CHARS: usize = 128;
+/// A full record log has room again once the ledger, or the disk, has caught up.
+const LOG_FULL_RETRY_AFTER: Duration = Duration::from_secs(5);
+/// Another gateway or replica may take it at once.
+const ELSEWHERE_RETRY_AFTER: Duration = Duration::from_secs(1);
 
 /// OpenAI's error object.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -32,121 +36,152 @@ pub(crate) struct ErrorObject {
     pub(crate) code: Option<&'static str>,
 }
 
+/// What an answer says beside its body.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Also {
+    Nothing,
+    /// How to authenticate.
+    Bearer,
+    /// The limits that the request met.
+    RateLimits,
+    /// The rest of the body was not read; the connection cannot carry another request.
+    CloseConnection,
+}
+
+/// How an error looks, but for its text: one row of the table.
+#[derive(Debug)]
+struct Row {
+    status: StatusCode,
+    kind: &'static str,
+    code: Option<&'static str>,
+    param: Option<String>,
+    retry_after: Option<Duration>,
+    also: Also,
+}
+
+impl Row {
+    /// The table of DESIGN.md section 6. The status is the class's unless HTTP has one of its own for the case.
+    fn of(error: &GatewayError) -> Self {
+        const INVALID: &str = "invalid_request_error";
+        const UNAVAILABLE: &str = "service_unavailable";
+        const RATE_LIMIT: &str = "rate_limit_error";
+        const SERVER: &str = "server_error";
+        let row = |kind: &'static str, code: &'static str| Self::new(status(error.class()), kind, Some(code));
+        match error {
+            GatewayError::Auth(AuthError::Scope) => {
+                row(INVALID, "insufficient_permissions").also(Also::Bearer)
+            }
+            GatewayError::Auth(AuthError::Missing | AuthError::Malformed | AuthError::Refused(_)) => {
+                row(INVALID, "invalid_api_key").also(Also::Bearer)
+            }
+            GatewayError::Parameter(parameter) => Self {
+                param: parameter.param.clone(),
+                ..Self::new(StatusCode::BAD_REQUEST, INVALID, parameter.code)
+            },
+            GatewayError::BodyTooLarge { .. } => Self {
+                status: StatusCode::PAYLOAD_TOO_LARGE,
+                ..row(INVALID, "request_too_large").also(Also::CloseConnection)
+            },
+            GatewayError::BodyTimeout => row(INVALID, "request_timeout").also(Also::CloseConnection),
+            GatewayError::BodyUnreadable => {
+                Self::new(StatusCode::BAD_REQUEST, INVALID, None).also(Also::CloseConnection)
+            }
+            GatewayError::UnknownUrl { .. } => Self::new(StatusCode::NOT_FOUND, INVALID, None),
+            GatewayError::MethodNotAllowed { .. } => {
+                Self { status: StatusCode::METHOD_NOT_ALLOWED, ..row(INVALID, "method_not_supported") }
+            }
+            GatewayError::UnknownModel { .. } => row(INVALID, "model_not_found").param("model"),
+            GatewayError::Template { param, .. } => row(INVALID, "invalid_value").param(param),
+            GatewayError::ContextLength { param, .. } => row(INVALID, "context_length_exceeded").param(param),
+            GatewayError::Admission(refusal) => {
+                let limited = row(RATE_LIMIT, "rate_limit_exceeded").also(Also::RateLimits);
+                Self { retry_after: refusal.retry_after, ..limited }
+            }
+            GatewayError::BudgetSpent => row("insufficient_quota", "insufficient_quota"),
+            GatewayError::Capacity { retry_after } => {
+                row(RATE_LIMIT, "capacity_exhausted").after(*retry_after)
+            }
+            GatewayError::ModelWarming { retry_after, .. } => {
+                row(UNAVAILABLE, "model_warming").after(*retry_after)
+            }
+            GatewayError::RecordLogFull => row(UNAVAILABLE, "record_log_full").after(LOG_FULL_RETRY_AFTER),
+            GatewayError::Stopping => row(UNAVAILABLE, "gateway_stopping").after(ELSEWHERE_RETRY_AFTER),
+            GatewayError::ReplicaLost => row(UNAVAILABLE, "replica_lost").after(ELSEWHERE_RETRY_AFTER),
+            GatewayError::EngineFailed => row(SERVER, "engine_failed"),
+            GatewayError::Deadline { .. } => row(SERVER, "deadline_exceeded"),
+            GatewayError::Internal(_) => Self::new(StatusCode::INTERNAL_SERVER_ERROR, SERVER, None),
+        }
+    }
+
+    fn new(status: StatusCode, kind: &'static str, code: Option<&'static str>) -> Self {
+        Self { status, kind, code, param: None, retry_after: None, also: Also::Nothing }
+    }
+
+    fn param(self, param: &str) -> Self {
+        Self { param: Some(param.to_owned()), ..self }
+    }
+
+    fn after(self, wait: Duration) -> Self {
+        Self { retry_after: Some(wait), ..self }
+    }
+
+    fn also(self, also: Also) -> Self {
+        Self { also, ..self }
+    }
+}
+
+const fn status(class: ErrorClass) -> StatusCode {
+    match class {
+        ErrorClass::Invalid => StatusCode::BAD_REQUEST,
+        ErrorClass::Unauthenticated => StatusCode::UNAUTHORIZED,
+        ErrorClass::Forbidden => StatusCode::FORBIDDEN,
+        ErrorClass::NotFound => StatusCode::NOT_FOUND,
+        ErrorClass::Conflict => StatusCode::CONFLICT,
+        ErrorClass::RateLimited | ErrorClass::Capacity => StatusCode::TOO_MANY_REQUESTS,
+        ErrorClass::Unavailable => StatusCode::SERVICE_UNAVAILABLE,
+        ErrorClass::Deadline | ErrorClass::Cancelled => StatusCode::REQUEST_TIMEOUT,
+        ErrorClass::Internal => StatusCode::INTERNAL_SERVER_ERROR,
+    }
+}
+
 impl ErrorBody {
     pub(crate) fn new(error: &GatewayError) -> Self {
-        let (kind, code) = kind_and_code(error);
-        let error = ErrorObject { message: message(error), kind, param: param(error), code };
-        Self { error }
+        Self::of_row(error, Row::of(error))
+    }
+
+    fn of_row(error: &GatewayError, row: Row) -> Self {
+        let Row { kind, code, param, .. } = row;
+        Self { error: ErrorObject { message: message(error), kind, param, code } }
     }
 }
 
 impl IntoResponse for GatewayError {
     fn into_response(self) -> Response {
-        let body = serde_json::to_vec(&ErrorBody::new(&self)).expect("strings always serialise");
+        let row = Row::of(&self);
+        let (status, retry_after, also) = (row.status, row.retry_after, row.also);
+        let body = serde_json::to_vec(&ErrorBody::of_row(&self, row)).expect("strings always serialise");
         let mut response = Response::new(Body::from(body));
-        *response.status_mut() = status(&self);
+        *response.status_mut() = status;
         let headers = response.headers_mut();
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
-        if let Some(wait) = retry_after(&self) {
+        if let Some(wait) = retry_after {
             headers.insert(header::RETRY_AFTER, HeaderValue::from(whole_seconds(wait)));
         }
-        match &self {
-            Self::Auth(_) => {
+        match also {
+            Also::Nothing => {}
+            Also::Bearer => {
                 headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
             }
-            Self::Admission(refusal) => rate_limit_headers::insert(headers, &refusal.limits),
-            // The rest of the body was not read; the connection cannot carry another request.
-            Self::BodyTooLarge { .. } | Self::BodyTimeout | Self::BodyUnreadable => {
+            Also::RateLimits => {
+                if let Self::Admission(refusal) = &self {
+                    rate_limit_headers::insert(headers, &refusal.limits);
+                }
+            }
+            Also::CloseConnection => {
                 headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
             }
-            Self::Parameter(_)
-            | Self::UnknownUrl { .. }
-            | Self::MethodNotAllowed { .. }
-            | Self::UnknownModel { .. }
-            | Self::ModelWarming { .. }
-            | Self::Template { .. }
-            | Self::ContextLength { .. }
-            | Self::BudgetSpent
-            | Self::Capacity { .. }
-            | Self::RecordLogFull
-            | Self::Stopping
-            | Self::ReplicaLost
-            | Self::EngineFailed
-            | Self::Deadline { .. }
-            | Self::Internal(_) => {}
         }
         response
-    }
-}
-
-/// The status of an error.
-pub(crate) fn status(error: &GatewayError) -> StatusCode {
-    match (error, error.class()) {
-        (GatewayError::BodyTooLarge { .. }, _) => StatusCode::PAYLOAD_TOO_LARGE,
-        (GatewayError::MethodNotAllowed { .. }, _) => StatusCode::METHOD_NOT_ALLOWED,
-        (_, ErrorClass::Invalid) => StatusCode::BAD_REQUEST,
-        (_, ErrorClass::Unauthenticated) => StatusCode::UNAUTHORIZED,
-        (_, ErrorClass::Forbidden) => StatusCode::FORBIDDEN,
-        (_, ErrorClass::NotFound) => StatusCode::NOT_FOUND,
-        (_, ErrorClass::Conflict) => StatusCode::CONFLICT,
-        (_, ErrorClass::RateLimited | ErrorClass::Capacity) => StatusCode::TOO_MANY_REQUESTS,
-        (_, ErrorClass::Unavailable) => StatusCode::SERVICE_UNAVAILABLE,
-        (_, ErrorClass::Deadline | ErrorClass::Cancelled) => StatusCode::REQUEST_TIMEOUT,
-        (_, ErrorClass::Internal) => StatusCode::INTERNAL_SERVER_ERROR,
-    }
-}
-
-fn kind_and_code(error: &GatewayError) -> (&'static str, Option<&'static str>) {
-    const INVALID: &str = "invalid_request_error";
-    match error {
-        GatewayError::Auth(AuthError::Scope) => (INVALID, Some("insufficient_permissions")),
-        GatewayError::Auth(AuthError::Missing | AuthError::Malformed | AuthError::Refused(_)) => {
-            (INVALID, Some("invalid_api_key"))
-        }
-        GatewayError::Parameter(parameter) => (INVALID, parameter.code),
-        GatewayError::BodyTooLarge { .. } => (INVALID, Some("request_too_large")),
-        GatewayError::BodyTimeout => (INVALID, Some("request_timeout")),
-        GatewayError::BodyUnreadable | GatewayError::UnknownUrl { .. } => (INVALID, None),
-        GatewayError::MethodNotAllowed { .. } => (INVALID, Some("method_not_supported")),
-        GatewayError::UnknownModel { .. } => (INVALID, Some("model_not_found")),
-        GatewayError::ModelWarming { .. } => ("service_unavailable", Some("model_warming")),
-        GatewayError::Template { .. } => (INVALID, Some("invalid_value")),
-        GatewayError::ContextLength { .. } => (INVALID, Some("context_length_exceeded")),
-        GatewayError::Admission(_) => ("rate_limit_error", Some("rate_limit_exceeded")),
-        GatewayError::BudgetSpent => ("insufficient_quota", Some("insufficient_quota")),
-        GatewayError::Capacity { .. } => ("rate_limit_error", Some("capacity_exhausted")),
-        GatewayError::RecordLogFull => ("service_unavailable", Some("record_log_full")),
-        GatewayError::Stopping => ("service_unavailable", Some("gateway_stopping")),
-        GatewayError::ReplicaLost => ("service_unavailable", Some("replica_lost")),
-        GatewayError::EngineFailed => ("server_error", Some("engine_failed")),
-        GatewayError::Deadline { .. } => ("server_error", Some("deadline_exceeded")),
-        GatewayError::Internal(_) => ("server_error", None),
-    }
-}
-
-fn param(error: &GatewayError) -> Option<String> {
-    match error {
-        GatewayError::Parameter(parameter) => parameter.param.clone(),
-        GatewayError::UnknownModel { .. } => Some("model".into()),
-        GatewayError::Template { param, .. } | GatewayError::ContextLength { param, .. } => {
-            Some((*param).into())
-        }
-        GatewayError::Auth(_)
-        | GatewayError::BodyTooLarge { .. }
-        | GatewayError::BodyTimeout
-        | GatewayError::BodyUnreadable
-        | GatewayError::UnknownUrl { .. }
-        | GatewayError::MethodNotAllowed { .. }
-        | GatewayError::ModelWarming { .. }
-        | GatewayError::Admission(_)
-        | GatewayError::BudgetSpent
-        | GatewayError::Capacity { .. }
-        | GatewayError::RecordLogFull
-        | GatewayError::Stopping
-        | GatewayError::ReplicaLost
-        | GatewayError::EngineFailed
-        | GatewayError::Deadline { .. }
-        | GatewayError::Internal(_) => None,
     }
 }
 
@@ -234,31 +269,6 @@ fn admission_message(reason: RefusalReason) -> String {
         RefusalReason::Concurrency { limit } => {
             format!("Rate limit reached on concurrent requests: Limit {limit}, Requested 1.")
         }
-    }
-}
-
-fn retry_after(error: &GatewayError) -> Option<Duration> {
-    match error {
-        GatewayError::Admission(refusal) => refusal.retry_after,
-        GatewayError::ModelWarming { retry_after, .. } | GatewayError::Capacity { retry_after } => {
-            Some(*retry_after)
-        }
-        GatewayError::RecordLogFull => Some(Duration::from_secs(5)),
-        GatewayError::Stopping | GatewayError::ReplicaLost => Some(Duration::from_secs(1)),
-        GatewayError::Auth(_)
-        | GatewayError::Parameter(_)
-        | GatewayError::BodyTooLarge { .. }
-        | GatewayError::BodyTimeout
-        | GatewayError::BodyUnreadable
-        | GatewayError::UnknownUrl { .. }
-        | GatewayError::MethodNotAllowed { .. }
-        | GatewayError::UnknownModel { .. }
-        | GatewayError::Template { .. }
-        | GatewayError::ContextLength { .. }
-        | GatewayError::BudgetSpent
-        | GatewayError::EngineFailed
-        | GatewayError::Deadline { .. }
-        | GatewayError::Internal(_) => None,
     }
 }
 

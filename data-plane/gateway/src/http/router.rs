@@ -34,13 +34,19 @@ pub(crate) struct Edge {
     pub(crate) max_body_bytes: usize,
     /// Owns what outlives a handler.
     pub(crate) tasks: TaskTracker,
-    /// Set first when the gateway is asked to stop.
+    /// Set first when the gateway is asked to stop: it says that it is not ready.
     pub(crate) stopping: AtomicBool,
+    /// Set after that: it takes no new request.
+    pub(crate) refusing: AtomicBool,
 }
 
 impl Edge {
     pub(crate) fn is_stopping(&self) -> bool {
         self.stopping.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn is_refusing(&self) -> bool {
+        self.refusing.load(Ordering::Relaxed)
     }
 }
 

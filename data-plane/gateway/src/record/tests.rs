@@ -1,70 +1,14 @@
 use std::time::Duration;
 
-use prometheus_client::registry::Registry;
-use weir_metering::LogOptions;
-use weir_schemas::config_snapshot::Revision;
-use weir_schemas::records::{GapStats, SloOutcome, Tier};
+use weir_schemas::records::GapStats;
 
+use super::testing::{charge, open, recorder, written};
 use super::*;
-use crate::testing::{key, now, tenant, version};
-
-fn charge() -> ChargeData {
-    ChargeData {
-        tenant: tenant(),
-        key: key(),
-        project: None,
-        client_request_id: None,
-        idempotency_key_hash: None,
-        requested_model: "m".into(),
-        version: version(),
-        tier: Tier::Interactive,
-        stream: true,
-        n: 1,
-        granted_max_tokens: None,
-        prompt_tokens: 0,
-        cached_prompt_tokens: 0,
-        generated_tokens: 0,
-        reasoning_tokens: 0,
-        finish_reason: FinishReason::Cancelled,
-        received_at: now(),
-        finished_at: now(),
-        queue_us: 0,
-        prefill_us: 0,
-        ttft_us: None,
-        decode_us: 0,
-        inter_token: GapStats::default(),
-        slo: SloOutcome { ttft_target_ms: 200, itl_target_ms: 100, ttft_met: None, itl_met: None },
-        replicas: vec![],
-        preemptions: 0,
-        config_revision: Revision::default(),
-        sequence: 0,
-        recovered: false,
-    }
-}
-
-/// A recorder on a log in `directory`, and what a previous run left open there.
-fn recorder(directory: &tempfile::TempDir) -> (Arc<Recorder>, Vec<Unclosed>) {
-    let gateway = GatewayId::from_u128(9);
-    let (log, unclosed) = RecordLog::open(directory.path(), LogOptions::new(gateway.to_string())).unwrap();
-    let metrics = Metrics::register(&mut Registry::default());
-    (Arc::new(Recorder::new(gateway, Clock::new(now), log, metrics)), unclosed)
-}
-
-fn written(recorder: &Recorder) -> Vec<ChargeRecord> {
-    recorder.log.sync().unwrap();
-    let records = recorder.log.cursor().read(100, 1 << 20).unwrap();
-    records.iter().map(|record| serde_json::from_slice(&record.payload).unwrap()).collect()
-}
 
 fn arrivals(tokens: u64) -> Arrivals {
     let at = Instant::now();
     let some = (tokens > 0).then_some(at);
     Arrivals { tokens, first_at: some, last_at: some, gaps: GapStats::default() }
-}
-
-fn open(recorder: &Arc<Recorder>, number: u128) -> OpenRecord {
-    let received = Received::new(recorder.clone(), RequestId::from_u128(number), charge());
-    received.open(100, Instant::now()).unwrap()
 }
 
 #[test]
@@ -82,7 +26,11 @@ fn what_is_charged_by_how_it_ended() {
     let mut number = 0;
     let mut check = |reason, finished, arrived, expected: (u64, u64, u64)| {
         number += 1;
-        let counts = open(&recorder, number).close(&Ending { reason, finished, arrivals: arrivals(arrived) });
+        let counts = open(&recorder, number, charge()).close(&Ending {
+            reason,
+            finished,
+            arrivals: arrivals(arrived),
+        });
         let counts = (counts.prompt_tokens, counts.cached_prompt_tokens, counts.generated_tokens);
         assert_eq!(counts, expected, "{reason:?}");
     };
@@ -109,10 +57,10 @@ fn a_crash_charges_the_last_progress_once() {
     {
         let (recorder, unclosed) = recorder(&directory);
         assert!(unclosed.is_empty());
-        let mut with_progress = open(&recorder, 1);
+        let mut with_progress = open(&recorder, 1, charge());
         with_progress.progress(&arrivals(3));
         with_progress.progress(&arrivals(5));
-        let without = open(&recorder, 2);
+        let without = open(&recorder, 2, charge());
         // Dropped without a close, as a crash would.
         drop((with_progress, without));
     }

@@ -23,6 +23,8 @@ pub(crate) enum End {
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Arrivals {
     pub(crate) tokens: u64,
+    /// Of the prompt, as the worker says with the first token; 0 until then.
+    pub(crate) cached_prompt_tokens: u64,
     pub(crate) first_at: Option<Instant>,
     pub(crate) last_at: Option<Instant>,
     pub(crate) gaps: GapStats,
@@ -66,6 +68,9 @@ impl Mailbox {
         for _ in &update.tokens {
             self.token_arrived(&mut inner.arrivals, now);
         }
+        if let Some(cached) = update.cached_prompt_tokens {
+            inner.arrivals.cached_prompt_tokens = cached;
+        }
         inner.text.push_str(&update.text);
         let last = update.finished.is_some();
         if let Some(finished) = update.finished {
@@ -104,6 +109,11 @@ impl Mailbox {
         }
     }
 
+    /// Tokens that have arrived.
+    pub(crate) fn tokens(&self) -> u64 {
+        self.inner.lock().arrivals.tokens
+    }
+
     pub(crate) fn arrivals(&self) -> Arrivals {
         self.inner.lock().arrivals.clone()
     }
@@ -128,7 +138,14 @@ mod tests {
     use super::*;
 
     fn update(tokens: &[u32], text: &str, finished: Option<Finished>) -> SequenceUpdate {
-        SequenceUpdate { handle: 1, tokens: tokens.to_vec(), text: text.into(), finished }
+        let cached_prompt_tokens = (tokens == [1]).then_some(16);
+        SequenceUpdate {
+            handle: 1,
+            tokens: tokens.to_vec(),
+            text: text.into(),
+            finished,
+            cached_prompt_tokens,
+        }
     }
 
     #[tokio::test]
@@ -143,6 +160,7 @@ mod tests {
         assert_eq!((taken.text.as_str(), taken.tokens), ("abc", 3));
         assert!(matches!(taken.end, Some(End::Finished(_))));
         assert!(matches!(mailbox.ended().await, End::Finished(finished) if finished.generated_tokens == 3));
+        assert_eq!((mailbox.tokens(), mailbox.arrivals().cached_prompt_tokens), (3, 16));
         let gaps = mailbox.arrivals().gaps;
         assert_eq!((gaps.count, gaps.sum_us, gaps.max_us), (2, 40, 30));
     }

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use weir_schemas::records::FinishReason;
 
-use crate::support::worker::Script;
+use crate::support::worker::{CACHED_BEFORE_BREAK, Script};
 use crate::support::{Harness, prompt_tokens};
 
 #[tokio::test(flavor = "multi_thread")]
@@ -33,6 +33,7 @@ async fn after_the_first_token_the_stream_ends_with_an_error_and_what_was_delive
     let charge = harness.ledger.wait_charges(1).await.remove(0).data;
     assert_eq!(charge.finish_reason, FinishReason::ReplicaLost);
     assert_eq!((charge.prompt_tokens, charge.generated_tokens), (prompt_tokens("hello"), 2));
+    assert_eq!(charge.cached_prompt_tokens, CACHED_BEFORE_BREAK, "said with the first token");
     assert_eq!(harness.inflight(), 0.0);
 }
 

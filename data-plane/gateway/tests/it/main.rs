@@ -24,4 +24,5 @@ mod bad_input;
 mod config_changes;
 mod limits;
 mod lost_replicas;
+mod record_log;
 mod restart;

@@ -39,6 +39,8 @@ pub(super) struct Attempt {
     first_token: Option<Instant>,
     last_token: Option<Instant>,
     device: Duration,
+    /// The gateway knows how much of the prompt came from the cache.
+    cached_told: bool,
 }
 
 impl Attempt {
@@ -62,6 +64,7 @@ impl Attempt {
             first_token: None,
             last_token: None,
             device: Duration::ZERO,
+            cached_told: false,
         }
     }
 
@@ -95,7 +98,8 @@ impl Attempt {
             return None;
         }
         let tokens = std::mem::take(&mut self.tokens);
-        Some(wire::SequenceUpdate { handle: self.handle, tokens, text, finished: None })
+        let cached_prompt_tokens = self.tell_cached();
+        Some(wire::SequenceUpdate { handle: self.handle, tokens, text, finished: None, cached_prompt_tokens })
     }
 
     pub(super) fn record_progress(&mut self) {
@@ -133,9 +137,24 @@ impl Attempt {
             message: message.to_owned(),
         };
         let tokens = std::mem::take(&mut self.tokens);
+        let cached_prompt_tokens = self.tell_cached();
         // The record first: what a gateway is told must survive this process.
         self.execution.close(used, outcome);
-        wire::SequenceUpdate { handle: self.handle, tokens, text, finished: Some(finished) }
+        wire::SequenceUpdate {
+            handle: self.handle,
+            tokens,
+            text,
+            finished: Some(finished),
+            cached_prompt_tokens,
+        }
+    }
+
+    /// Said once, with the first token.
+    fn tell_cached(&mut self) -> Option<u64> {
+        if self.generated == 0 || std::mem::replace(&mut self.cached_told, true) {
+            return None;
+        }
+        Some(self.cached_so_far())
     }
 
     /// Once there is a token, whatever of the prompt was not computed came from the cache.
@@ -170,5 +189,5 @@ pub(crate) fn refusal(
 ) -> wire::SequenceUpdate {
     let finished =
         wire::Finished { reason: reason.into(), prompt_tokens, message, ..wire::Finished::default() };
-    wire::SequenceUpdate { handle, tokens: Vec::new(), text: String::new(), finished: Some(finished) }
+    wire::SequenceUpdate { handle, finished: Some(finished), ..wire::SequenceUpdate::default() }
 }

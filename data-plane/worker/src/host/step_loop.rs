@@ -3,12 +3,12 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use tokio::sync::{mpsc, watch};
 use weir_engine::engine::Engine;
 use weir_engine::{AddError, Executor, SequenceEvent, SequenceId, StepReport};
-use weir_schemas::records::ExecutionOutcome;
+use weir_schemas::records::{ExecutionOutcome, PROGRESS_INTERVAL};
 use weir_schemas::rpc::worker as wire;
 use weir_text::TextModel;
 
@@ -18,9 +18,6 @@ use super::{ARRIVALS_MAX, EngineHandle, EngineStatus, Rates};
 use crate::execution::Used;
 use crate::metrics::EngineMetrics;
 use crate::session::Session;
-
-/// How stale the recovery of a crash may be.
-const PROGRESS_INTERVAL: Duration = Duration::from_secs(1);
 
 struct StepLoop<X: Executor> {
     engine: Engine<X>,

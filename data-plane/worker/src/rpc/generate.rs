@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
+use chrono::DateTime;
 use weir_engine::{Class, SamplingParams, SequenceRequest, TenantIndex};
-use weir_schemas::records::ExecutionOutcome;
+use weir_schemas::records::{Billing, ExecutionOutcome, Tier};
 use weir_schemas::rpc::worker::{self as wire, FinishReason, Generate};
 use weir_text::StopMatcher;
 
@@ -44,11 +45,14 @@ async fn hand_over(
     generate: Generate,
 ) -> Result<(), Refused> {
     let id = attempt_id(&generate).map_err(invalid)?;
-    let execution = service.executions.begin(id, generate.prompt.len() as u64).map_err(|error| {
-        tracing::error!(
-            error = &error as &dyn std::error::Error,
-            "the record log takes nothing; refusing work"
-        );
+    let billing = billing(session, &generate).map_err(invalid)?;
+    let execution = service.executions.begin(id, generate.prompt.len() as u64, billing).map_err(|error| {
+        let cause = &error as &dyn std::error::Error;
+        // The log itself says loudly when it begins to refuse; here it would be once a request.
+        match error.is_refusal() {
+            true => tracing::debug!(error = cause, "the record log takes no new attempt"),
+            false => tracing::error!(error = cause, "an attempt could not be opened in the record log"),
+        }
         let message = "the worker cannot record new work now".to_owned();
         Refused { reason: FinishReason::RefusedFull, message }
     })?;
@@ -89,6 +93,26 @@ fn attempt_id(generate: &Generate) -> Result<AttemptId, String> {
         tenant: generate.tenant_id.parse().map_err(|error| format!("tenant_id: {error}"))?,
         version: generate.version_id.parse().map_err(|error| format!("version_id: {error}"))?,
     })
+}
+
+/// What the execution record says for the ledger, which charges from it should the gateway be lost.
+fn billing(session: &Session, generate: &Generate) -> Result<Option<Billing>, String> {
+    let Some(told) = &generate.billing else { return Ok(None) };
+    Ok(Some(Billing {
+        gateway: session.gateway.parse().map_err(|error| format!("gateway_id: {error}"))?,
+        key: told.key_id.parse().map_err(|error| format!("billing.key_id: {error}"))?,
+        project: told.project.clone(),
+        client_request_id: told.client_request_id.clone(),
+        idempotency_key_hash: told.idempotency_key_hash.clone(),
+        requested_model: told.requested_model.clone(),
+        tier: match generate.class() {
+            wire::Class::Interactive => Tier::Interactive,
+            wire::Class::Batch => Tier::Batch,
+            wire::Class::Unspecified => return Err("class is not set".to_owned()),
+        },
+        received_at: DateTime::from_timestamp_micros(told.received_at_us)
+            .ok_or("billing.received_at_us is no time")?,
+    }))
 }
 
 fn sequence(

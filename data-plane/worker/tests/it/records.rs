@@ -1,10 +1,10 @@
 //! The worker's own count, and its recovery.
 
 use weir_metering::{LogOptions, RecordLog};
-use weir_schemas::ids::WorkerId;
-use weir_schemas::records::ExecutionOutcome;
+use weir_schemas::ids::{KeyId, WorkerId};
+use weir_schemas::records::{ExecutionOutcome, Tier};
 
-use crate::support::{TestWorker, generate, pinned, records, request, tenant, version};
+use crate::support::{TestWorker, gateway, generate, pinned, records, request, tenant, version};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_record_says_what_the_gateway_was_told() {
@@ -23,6 +23,13 @@ async fn a_record_says_what_the_gateway_was_told() {
     assert_eq!((data.prompt_tokens, data.attempt, data.seats, data.recovered), (50, 1, 1, false));
     assert_eq!((data.tenant, data.version), (tenant(1), version()));
     assert!(data.device_us > 0, "it alone used the device");
+    let billing = data.billing.unwrap();
+    assert_eq!((billing.gateway, billing.key), (gateway(), KeyId::from_u128(7)));
+    assert_eq!((billing.requested_model.as_str(), billing.tier), ("the-model", Tier::Interactive));
+    assert_eq!(
+        (billing.project.as_deref(), billing.received_at.timestamp()),
+        (Some("search"), 1_790_000_000)
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -15,14 +15,14 @@ use tonic::{Request, Streaming};
 use weir_metering::{LogOptions, RecordLog};
 use weir_schemas::clock::Clock;
 use weir_schemas::config_snapshot::{ConfigSnapshot, Deployment, PinnedVersion, Revision, Slo};
-use weir_schemas::ids::{DeploymentId, GatewayId, RequestId, TenantId, VersionId};
+use weir_schemas::ids::{DeploymentId, GatewayId, KeyId, RequestId, TenantId, VersionId};
 use weir_schemas::records::ExecutionRecord;
 use weir_schemas::rpc::auth::{AttachSecret, InternalSecret};
 use weir_schemas::rpc::worker::session_request::Kind;
 use weir_schemas::rpc::worker::worker_client::WorkerClient;
 use weir_schemas::rpc::worker::{
-    Cancel, Class, Finished, Generate, LoadReport, ModelTextRequest, Sampling, SessionHello, SessionRequest,
-    StepMessage, VersionLoad, VersionState, WatchRequest,
+    Billing, Cancel, Class, Finished, Generate, LoadReport, ModelTextRequest, Sampling, SessionHello,
+    SessionRequest, StepMessage, VersionLoad, VersionState, WatchRequest,
 };
 use weir_text::{ModelText, TextModel};
 use weir_worker::{Config, Deps, RawConfig, Running};
@@ -308,5 +308,13 @@ pub(crate) fn generate(number: u128, prompt: Vec<u32>, max_tokens: u32) -> Gener
         stop: Vec::new(),
         class: Class::Interactive.into(),
         tenant_weight: 1,
+        billing: Some(Billing {
+            key_id: KeyId::from_u128(7).to_string(),
+            project: Some("search".into()),
+            client_request_id: None,
+            idempotency_key_hash: None,
+            requested_model: "the-model".into(),
+            received_at_us: 1_790_000_000_000_000,
+        }),
     }
 }

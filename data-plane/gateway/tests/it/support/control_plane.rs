@@ -101,5 +101,6 @@ fn update(snapshot: &ConfigSnapshot) -> ConfigUpdate {
     ConfigUpdate {
         revision: Some(snapshot.revision.into()),
         sets: ResourceType::ALL.iter().map(set).collect(),
+        all: Vec::new(),
     }
 }

@@ -24,6 +24,9 @@ use weir_schemas::rpc::worker::{
 
 use crate::testing::version;
 
+/// What [`Script::Break`] says came from the cache before it breaks.
+pub const CACHED_BEFORE_BREAK: u64 = 4;
+
 /// What the worker does with a request.
 #[derive(Debug, Clone)]
 pub enum Script {
@@ -234,11 +237,11 @@ impl Sequence {
         let prompt = self.generate.prompt.len() as u64;
         match script {
             Script::Answer { texts, reason, cached } => {
-                self.texts(&texts).await;
+                self.texts(&texts, cached).await;
                 self.end(reason, texts.len() as u64, cached, prompt - cached).await;
             }
             Script::Hold(texts) => {
-                self.texts(&texts).await;
+                self.texts(&texts, 0).await;
                 self.cancel.cancelled().await;
                 self.end(FinishReason::Cancelled, texts.len() as u64, 0, prompt).await;
             }
@@ -258,7 +261,7 @@ impl Sequence {
                 self.end(reason, generated, 0, prompt).await;
             }
             Script::Break(texts) => {
-                self.texts(&texts).await;
+                self.texts(&texts, CACHED_BEFORE_BREAK).await;
                 // Time for the steps to leave before the stream is cut.
                 tokio::time::sleep(Duration::from_millis(50)).await;
                 self.broken.cancel();
@@ -266,14 +269,21 @@ impl Sequence {
         }
     }
 
-    async fn texts(&self, texts: &[&str]) {
-        for text in texts {
-            self.text(text).await;
+    async fn texts(&self, texts: &[&str], cached: u64) {
+        for (at, text) in texts.iter().enumerate() {
+            let cached_prompt_tokens = (at == 0).then_some(cached);
+            let update = SequenceUpdate {
+                tokens: vec![65],
+                text: (*text).into(),
+                cached_prompt_tokens,
+                ..self.blank()
+            };
+            self.update(update).await;
         }
     }
 
     async fn text(&self, text: &str) {
-        self.update(vec![65], text, None).await;
+        self.update(SequenceUpdate { tokens: vec![65], text: text.into(), ..self.blank() }).await;
     }
 
     async fn end(&self, reason: FinishReason, generated: u64, cached: u64, computed: u64) {
@@ -288,11 +298,14 @@ impl Sequence {
             decode_us: 30,
             ..Finished::default()
         };
-        self.update(vec![], "", Some(finished)).await;
+        self.update(SequenceUpdate { finished: Some(finished), ..self.blank() }).await;
     }
 
-    async fn update(&self, tokens: Vec<u32>, text: &str, finished: Option<Finished>) {
-        let update = SequenceUpdate { handle: self.generate.handle, tokens, text: text.into(), finished };
+    fn blank(&self) -> SequenceUpdate {
+        SequenceUpdate { handle: self.generate.handle, ..SequenceUpdate::default() }
+    }
+
+    async fn update(&self, update: SequenceUpdate) {
         // A session that ended has no one to tell.
         drop(self.steps.send(Ok(StepMessage { updates: vec![update] })).await);
     }
