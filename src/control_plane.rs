@@ -17,7 +17,8 @@ async fn serve(config: Config, _: ops::RawConfig, mut process: Process) -> anyho
         .await
         .context("the control plane did not start")?;
     process.registered();
-    if let Some(token) = running.bootstrap_token.take() {
+    let token = running.prepared().await.context("the control plane did not start")?;
+    if let Some(token) = token {
         say(&format!("The first admin token, shown this once:\n{token}"));
     }
     running.stopped().await;

@@ -12,6 +12,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use weir_schemas::clock::Clock;
 
+use crate::ops::ReadyProbe;
 use crate::{ConfigArgs, config, logging};
 
 /// Renders `/metrics`.
@@ -57,6 +58,12 @@ impl Process {
             }
             text
         })
+    }
+
+    /// The same answer, and "stopping" from the signal on.
+    pub(crate) fn ready_until_stopped(&self, ready: ReadyProbe) -> ReadyProbe {
+        let cancel = self.cancel.clone();
+        Arc::new(move || if cancel.is_cancelled() { Err("stopping".to_owned()) } else { ready() })
     }
 
     /// Everything has been registered.

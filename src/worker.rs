@@ -1,6 +1,7 @@
 //! `weir worker`.
 
 use anyhow::Context;
+use tokio_util::sync::CancellationToken;
 use weir_worker::{Config, Deps};
 
 use crate::process::{Process, run_alone};
@@ -16,8 +17,11 @@ async fn serve(config: Config, ops: ops::RawConfig, mut process: Process) -> any
         .await
         .context("the worker did not start")?;
     process.registered();
-    let ready = running.ready_probe();
-    ops::start(&ops, process.metrics_text(), ready, &process.tasks, process.cancel.clone()).await?;
+    let ready = process.ready_until_stopped(running.ready_probe());
+    // Answers until the last, so that a stop shows.
+    let ended = CancellationToken::new();
+    ops::start(&ops, process.metrics_text(), ready, &process.tasks, ended.clone()).await?;
     running.stopped().await;
+    ended.cancel();
     Ok(())
 }

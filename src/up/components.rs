@@ -104,6 +104,7 @@ async fn start_control_plane(given: &mut Given<'_>) -> anyhow::Result<ControlPla
         port_fallback: true,
         data_dir: folder(given.state, "control-plane")?,
         database_url: given.database_url.to_owned(),
+        kafka: given.kafka.clone(),
         internal_secret_file: given.internal_secret_file.clone(),
         ..weir_server::RawConfig::default()
     };
@@ -124,6 +125,7 @@ async fn start_ledger(given: &mut Given<'_>) -> anyhow::Result<String> {
     let raw = weir_ledger::RawConfig {
         port_fallback: true,
         database_url: given.database_url.to_owned(),
+        kafka: given.kafka.clone(),
         internal_secret_file: given.internal_secret_file.clone(),
         ..weir_ledger::RawConfig::default()
     };

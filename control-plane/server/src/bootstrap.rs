@@ -13,7 +13,7 @@ use prometheus_client::metrics::histogram::Histogram;
 
 use crate::auth::{Signer, SignerError};
 use crate::config::Config;
-use crate::store::{Store, StoreError, WriteTransaction};
+use crate::store::{Store, StoreError, WriteTransaction, may_pass};
 
 /// The first operator's key lasts as long as a key can: it is the way in. It can be revoked once there is another.
 const BOOTSTRAP_LIFE: TimeDelta = TimeDelta::days(KEY_DAYS_MAX);
@@ -38,9 +38,7 @@ impl BootstrapError {
     /// Whether waiting may help.
     pub(crate) fn is_outage(&self) -> bool {
         match self {
-            Self::Migrate(sqlx::migrate::MigrateError::Execute(error)) => {
-                matches!(error, sqlx::Error::Io(_) | sqlx::Error::PoolTimedOut | sqlx::Error::Database(_))
-            }
+            Self::Migrate(sqlx::migrate::MigrateError::Execute(error)) => may_pass(error),
             Self::Migrate(_) => false,
             Self::Store(error) | Self::Signer(SignerError::Store(error)) => {
                 error.class() == ErrorClass::Unavailable

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 use sqlx::postgres::PgConnectOptions;
+use weir_schemas::kafka::{Kafka, KafkaConfigError, RawKafka};
 use weir_schemas::rpc::auth::{InternalSecret, SecretError};
 
 use crate::store::config::TokenIdentity;
@@ -35,6 +36,8 @@ pub struct RawConfig {
     pub issuer: String,
     /// `aud` of the tokens made here.
     pub audience: String,
+    /// Where the event log is relayed to; without brokers, nowhere.
+    pub kafka: RawKafka,
 }
 
 impl Default for RawConfig {
@@ -49,6 +52,7 @@ impl Default for RawConfig {
             internal_secret_file: PathBuf::from("/etc/weir/internal_secret"),
             issuer: DEFAULT_TOKEN_NAME.to_owned(),
             audience: DEFAULT_TOKEN_NAME.to_owned(),
+            kafka: RawKafka::default(),
         }
     }
 }
@@ -63,6 +67,7 @@ pub struct Config {
     pub(crate) database: PgConnectOptions,
     pub(crate) secret: InternalSecret,
     pub(crate) identity: TokenIdentity,
+    pub(crate) kafka: Option<Kafka>,
 }
 
 /// What is wrong with the section.
@@ -85,6 +90,9 @@ pub enum ConfigError {
     /// Not a Postgres URL; it may hold a password, so it is not shown.
     #[error("the control plane's database URL is not of the form postgres://…")]
     DatabaseUrl,
+    /// The broker's settings.
+    #[error("in [control_plane.kafka]")]
+    Kafka(#[source] KafkaConfigError),
     /// Not usable as a claim.
     #[error("control_plane.{key} must be 1 to {TOKEN_NAME_CHARS_MAX} characters")]
     TokenName {
@@ -107,6 +115,7 @@ impl TryFrom<RawConfig> for Config {
             internal_secret_file,
             issuer,
             audience,
+            kafka,
         } = raw;
         for (key, value) in [("issuer", &issuer), ("audience", &audience)] {
             if !(1..=TOKEN_NAME_CHARS_MAX).contains(&value.len()) {
@@ -126,7 +135,8 @@ impl TryFrom<RawConfig> for Config {
         }
         let database = url.parse().map_err(|_| ConfigError::DatabaseUrl)?;
         let identity = TokenIdentity { issuer, audience };
-        Ok(Self { http_listen, rpc_listen, port_fallback, data_dir, database, secret, identity })
+        let kafka = kafka.try_into().map_err(ConfigError::Kafka)?;
+        Ok(Self { http_listen, rpc_listen, port_fallback, data_dir, database, secret, identity, kafka })
     }
 }
 

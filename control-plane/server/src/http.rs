@@ -26,6 +26,7 @@ use std::sync::Arc;
 
 use axum::Router;
 use tokio::sync::{Semaphore, watch};
+use tokio_util::sync::CancellationToken;
 use utoipa::OpenApi;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
@@ -43,6 +44,10 @@ pub(crate) struct App {
     pub(crate) signer: Signer,
     pub(crate) board: Board,
     pub(crate) published: watch::Receiver<Arc<Published>>,
+    /// The database has been there and its schema is this program's.
+    pub(crate) prepared: watch::Receiver<bool>,
+    /// Set once the process is asked to stop.
+    pub(crate) stopping: CancellationToken,
     pub(crate) clock: Clock,
     pub(crate) metrics: Metrics,
     pub(crate) metrics_text: Arc<dyn Fn() -> String + Send + Sync>,

@@ -9,6 +9,7 @@
 mod auth;
 mod bootstrap;
 mod config;
+mod event_relay;
 mod http;
 mod metrics;
 mod publisher;

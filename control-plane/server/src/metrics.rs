@@ -44,6 +44,7 @@ pub(crate) struct Metrics {
     pub(crate) config_epoch: Gauge,
     pub(crate) config_position: Gauge,
     pub(crate) connected_nodes: Family<NodeLabels, Gauge>,
+    pub(crate) event_relay_position: Gauge,
 }
 
 impl Metrics {
@@ -56,6 +57,7 @@ impl Metrics {
             config_epoch: Gauge::default(),
             config_position: Gauge::default(),
             connected_nodes: Family::default(),
+            event_relay_position: Gauge::default(),
         };
         let registry = registry.sub_registry_with_prefix("weir_control_plane");
         registry.register("requests", "HTTP requests by route and status", metrics.requests.clone());
@@ -75,6 +77,11 @@ impl Metrics {
             "connected_nodes",
             "Nodes on the config stream by kind",
             metrics.connected_nodes.clone(),
+        );
+        registry.register(
+            "event_relay_position",
+            "Position of the last event that this process relayed to Kafka",
+            metrics.event_relay_position.clone(),
         );
         metrics
     }

@@ -1,12 +1,15 @@
-//! From a checked configuration to a control plane that serves, and to its end.
+//! From a checked configuration to a control plane that serves, and to its end: not ready first, then requests in
+//! progress, then everything else.
+
+mod prepare;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use prometheus_client::registry::Registry;
 use tokio::net::TcpListener;
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::{Semaphore, oneshot, watch};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -16,26 +19,29 @@ use tonic::transport::server::TcpIncoming;
 use weir_schemas::clock::Clock;
 use weir_schemas::rpc::auth::InternalSecret;
 use weir_schemas::rpc::config::config_server::ConfigServer;
+use weir_schemas::rpc::listen;
 
 use crate::auth::Signer;
-use crate::bootstrap;
 use crate::bootstrap::BootstrapError;
 use crate::config::Config;
+use crate::event_relay::relay;
 use crate::http::middleware::REQUESTS_IN_PROGRESS_MAX;
 use crate::http::{self, App};
 use crate::metrics::Metrics;
 use crate::publisher::{Board, ConfigService, Published, follow};
 use crate::store::Store;
+use prepare::{Outcome, Preparation};
 
 /// A node's messages are a hello or one answer.
 const NODE_MESSAGE_BYTES_MAX: usize = 64 * 1024;
 /// A node that vanished without a word is noticed within this and half as much again.
 const KEEP_ALIVE: Duration = Duration::from_secs(10);
-/// How long Postgres may take to be there when the control plane starts.
-const DATABASE_WAIT: Duration = Duration::from_secs(60);
-const DATABASE_RETRY: Duration = Duration::from_millis(500);
 /// How long requests in progress may take to end when the process stops.
 const STOP_TIMEOUT: Duration = Duration::from_secs(5);
+/// And for their connections to close after that.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
+/// How often it is looked whether the last request has ended.
+const DRAIN_POLL: Duration = Duration::from_millis(20);
 
 /// What only `main` can make.
 #[derive(Clone)]
@@ -75,8 +81,7 @@ pub struct Running {
     pub http_addr: SocketAddr,
     /// Where the config stream listens.
     pub rpc_addr: SocketAddr,
-    /// The first operator's token, at an installation's first start only. It is stored nowhere: show it once.
-    pub bootstrap_token: Option<String>,
+    preparing: Option<oneshot::Receiver<Outcome>>,
     store: Store,
     tasks: JoinSet<()>,
     streams: TaskTracker,
@@ -92,6 +97,16 @@ impl std::fmt::Debug for Running {
 }
 
 impl Running {
+    /// Waits until the database is there and everything can be served, however long that takes, and gives the first
+    /// operator's token, at an installation's first start only. It is stored nowhere: show it once. A stop ends the
+    /// wait with nothing.
+    pub async fn prepared(&mut self) -> Result<Option<String>, StartError> {
+        let Some(preparing) = &mut self.preparing else { return Ok(None) };
+        let outcome = preparing.await;
+        self.preparing = None;
+        outcome.unwrap_or(Ok(None)).map_err(StartError::Prepare)
+    }
+
     /// Resolves after the stop signal, when requests in progress have ended or were given up.
     pub async fn stopped(mut self) {
         while let Some(ended) = self.tasks.join_next().await {
@@ -106,22 +121,30 @@ impl Running {
     }
 }
 
-/// Prepares the database, binds and serves. Waits a bounded time for Postgres to be there.
+/// Binds and serves; prepares the database beside, see [`Running::prepared`].
 pub async fn start(
     config: Config,
     deps: Deps,
     registry: &mut Registry,
     cancel: CancellationToken,
 ) -> Result<Running, StartError> {
-    let Config { http_listen, rpc_listen, port_fallback, data_dir, database, secret, identity } = config;
-    let (http_listener, http_addr) = bind(http_listen, port_fallback).await?;
-    let (rpc_listener, rpc_addr) = bind(rpc_listen, port_fallback).await?;
+    let Config { http_listen, rpc_listen, port_fallback, data_dir, database, secret, identity, kafka } =
+        config;
+    let (http_listener, http_addr) = bind(http_listen, port_fallback)?;
+    let (rpc_listener, rpc_addr) = bind(rpc_listen, port_fallback)?;
     let metrics = Metrics::register(registry);
     let store = Store::new(database, metrics.event_lock_hold_seconds.clone());
     let signer = Signer::open(&data_dir, identity.clone())
         .map_err(|error| StartError::Prepare(BootstrapError::Signer(error)))?;
-    let bootstrap_token = prepare(&store, &signer, &deps.clock).await.map_err(StartError::Prepare)?;
-
+    let (prepared, is_prepared) = watch::channel(false);
+    let (outcome, preparing) = oneshot::channel();
+    let preparation = Preparation {
+        store: store.clone(),
+        signer: signer.clone(),
+        clock: deps.clock.clone(),
+        prepared,
+        outcome,
+    };
     let (publish, published) = watch::channel(Arc::new(Published::default()));
     let board = Board::new(metrics.clone());
     let streams = TaskTracker::new();
@@ -129,13 +152,28 @@ pub async fn start(
     let following = follow(store.clone(), identity, deps.clock.clone(), metrics.clone(), publish);
     let stop = cancel.clone();
     tasks.spawn(async move {
-        stop.run_until_cancelled(following).await;
+        if preparation.run(stop.clone()).await {
+            stop.run_until_cancelled(following).await;
+        }
     });
+    if let Some(kafka) = kafka {
+        let relaying = relay(kafka, store.clone(), deps.clock.clone(), metrics.clone());
+        let (stop, mut is_prepared) = (cancel.clone(), is_prepared.clone());
+        tasks.spawn(async move {
+            let prepared_relaying = async {
+                if is_prepared.wait_for(|prepared| *prepared).await.is_ok() {
+                    relaying.await;
+                }
+            };
+            stop.run_until_cancelled(prepared_relaying).await;
+        });
+    }
     let service = ConfigService {
         store: store.clone(),
         board: board.clone(),
         clock: deps.clock.clone(),
         published: published.clone(),
+        prepared: is_prepared.clone(),
         tasks: streams.clone(),
         cancel: cancel.clone(),
     };
@@ -145,6 +183,8 @@ pub async fn start(
         signer,
         board,
         published,
+        prepared: is_prepared,
+        stopping: cancel.clone(),
         clock: deps.clock,
         metrics,
         metrics_text: deps.metrics_text,
@@ -152,39 +192,32 @@ pub async fn start(
     };
     tasks.spawn(serve_http(http_listener, app, cancel));
     tracing::info!(%http_addr, %rpc_addr, "control plane started");
-    Ok(Running { http_addr, rpc_addr, bootstrap_token, store, tasks, streams })
+    Ok(Running { http_addr, rpc_addr, preparing: Some(preparing), store, tasks, streams })
 }
 
-async fn prepare(store: &Store, signer: &Signer, clock: &Clock) -> Result<Option<String>, BootstrapError> {
-    let begun = Instant::now();
-    loop {
-        match bootstrap::prepare(store, signer, clock).await {
-            Err(error) if error.is_outage() && begun.elapsed() < DATABASE_WAIT => {
-                tracing::warn!(%error, "waiting for the database");
-                tokio::time::sleep(DATABASE_RETRY).await;
-            }
-            outcome => return outcome,
-        }
-    }
+fn bind(address: SocketAddr, port_fallback: bool) -> Result<(TcpListener, SocketAddr), StartError> {
+    listen::bind(address, port_fallback, |_| Ok(())).map_err(|source| StartError::Listen { address, source })
 }
 
-async fn bind(address: SocketAddr, port_fallback: bool) -> Result<(TcpListener, SocketAddr), StartError> {
-    let listen = |source| StartError::Listen { address, source };
-    let listener = match TcpListener::bind(address).await {
-        Err(error) if port_fallback && error.kind() == std::io::ErrorKind::AddrInUse => {
-            TcpListener::bind(SocketAddr::new(address.ip(), 0)).await.map_err(listen)?
-        }
-        outcome => outcome.map_err(listen)?,
-    };
-    let bound = listener.local_addr().map_err(listen)?;
-    Ok((listener, bound))
-}
-
-/// Serves until cancelled and then at most [`STOP_TIMEOUT`] longer.
+/// Serves until cancelled and then at most [`STOP_TIMEOUT`] longer. Until the requests in progress have ended the
+/// listener stays open, for `/readyz` to say that this process stops.
 async fn serve_http(listener: TcpListener, app: App, cancel: CancellationToken) {
+    let closing = CancellationToken::new();
+    let in_progress = app.in_progress.clone();
     let served =
-        axum::serve(listener, http::router(app)).with_graceful_shutdown(cancel.clone().cancelled_owned());
-    until_given_up(served.into_future(), cancel, "the HTTP API").await;
+        axum::serve(listener, http::router(app)).with_graceful_shutdown(closing.clone().cancelled_owned());
+    let idle = async {
+        while in_progress.available_permits() < REQUESTS_IN_PROGRESS_MAX {
+            tokio::time::sleep(DRAIN_POLL).await;
+        }
+    };
+    let drain = async {
+        cancel.cancelled().await;
+        tracing::info!("control plane stopping");
+        drop(tokio::time::timeout(STOP_TIMEOUT, idle).await);
+        closing.cancel();
+    };
+    tokio::join!(until_given_up(served.into_future(), cancel.clone(), "the HTTP API"), drain);
 }
 
 async fn serve_rpc(
@@ -212,7 +245,7 @@ async fn until_given_up<E: std::error::Error + 'static>(
 ) {
     let give_up = async {
         cancel.cancelled().await;
-        tokio::time::sleep(STOP_TIMEOUT).await;
+        tokio::time::sleep(STOP_TIMEOUT + CLOSE_TIMEOUT).await;
     };
     tokio::select! {
         outcome = served => {

@@ -8,6 +8,7 @@ pub(crate) mod config;
 pub(crate) mod deployments;
 pub(crate) mod error;
 pub(crate) mod event_log;
+pub(crate) mod event_relay;
 pub(crate) mod idempotency;
 pub(crate) mod installation;
 pub(crate) mod keys;
@@ -31,7 +32,7 @@ use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 use sqlx::{PgPool, Postgres, Transaction};
 use tokio::sync::watch;
 
-pub(crate) use error::StoreError;
+pub(crate) use error::{StoreError, may_pass};
 pub(crate) use transaction::{Changed, WriteTransaction};
 
 use crate::scope::{PlatformScope, ReadScope, TenantScope};

@@ -1,6 +1,7 @@
 //! Strict reading of requests: bounded bodies, unknown fields refused, every failure a 4xx problem.
 
 use std::str::FromStr;
+use std::time::Duration;
 
 use axum::extract::{FromRequest, FromRequestParts, Request};
 use axum::http::StatusCode;
@@ -14,6 +15,8 @@ use super::problem::Problem;
 
 /// No body of this API comes near; the largest is an alias with its targets.
 pub(crate) const BODY_BYTES_MAX: usize = 64 * 1024;
+/// A body of this size arrives at once; one that trickles in must not hold a request slot.
+const BODY_TIMEOUT: Duration = Duration::from_secs(10);
 /// A serde message may quote the body; this much of it says enough.
 const PARSE_MESSAGE_CHARS_MAX: usize = 200;
 const IDEMPOTENCY_KEY_CHARS_MAX: usize = 255;
@@ -40,7 +43,12 @@ impl<T: DeserializeOwned> FromRequest<App> for Body<T> {
             return Err(Problem::invalid("the body must be application/json")
                 .with_status(StatusCode::UNSUPPORTED_MEDIA_TYPE, "unsupported_media_type"));
         }
-        let bytes = axum::body::to_bytes(request.into_body(), BODY_BYTES_MAX).await.map_err(|_| {
+        let reading = axum::body::to_bytes(request.into_body(), BODY_BYTES_MAX);
+        let read = tokio::time::timeout(BODY_TIMEOUT, reading).await.map_err(|_| {
+            Problem::invalid("the body did not arrive in time")
+                .with_status(StatusCode::REQUEST_TIMEOUT, "body_timeout")
+        })?;
+        let bytes = read.map_err(|_| {
             Problem::invalid(format!("the body could not be read, or is larger than {BODY_BYTES_MAX} bytes"))
                 .with_status(StatusCode::PAYLOAD_TOO_LARGE, "body_too_large")
         })?;

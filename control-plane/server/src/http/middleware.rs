@@ -14,8 +14,8 @@ use super::App;
 use super::problem::Problem;
 use crate::metrics::{RequestLabels, RouteLabels};
 
-/// Longer than any statement may take; a body that trickles in ends here.
-const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
+/// Longer than any statement may take: what is not answered by then waits for a database that hangs.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// Far more than the database's connections: the rest would only wait, each holding a body.
 pub(crate) const REQUESTS_IN_PROGRESS_MAX: usize = 256;
@@ -41,6 +41,28 @@ fn panicked(_: Box<dyn std::any::Any + Send>) -> Response {
     Problem::of(ErrorClass::Internal, "an internal error; see the control plane's log").into_response()
 }
 
+/// Why nothing is done for this route now.
+fn obstacle(app: &App, route: &str) -> Option<&'static str> {
+    if !needs_database(route) {
+        None
+    } else if app.stopping.is_cancelled() {
+        Some("this control plane is stopping")
+    } else if !*app.prepared.borrow() {
+        Some("the control plane waits for its database")
+    } else {
+        None
+    }
+}
+
+fn unavailable(why: &'static str) -> Response {
+    Problem::of(ErrorClass::Unavailable, why).into_response()
+}
+
+/// What is answered while the database has never been there.
+fn needs_database(route: &str) -> bool {
+    !matches!(route, "/healthz" | "/readyz" | "/metrics" | "/openapi.yaml" | "unmatched")
+}
+
 async fn measure(State(app): State<App>, request: Request, next: Next) -> Response {
     let route = request.extensions().get::<MatchedPath>().map_or("unmatched", MatchedPath::as_str).to_owned();
     let method = request.method().as_str();
@@ -55,9 +77,12 @@ async fn measure(State(app): State<App>, request: Request, next: Next) -> Respon
     if matches!(permit, Some(Err(_))) {
         return Problem::of(ErrorClass::Capacity, "too many requests in progress").into_response();
     }
-    let response = tokio::time::timeout(REQUEST_TIMEOUT, next.run(request))
-        .await
-        .unwrap_or_else(|_| Problem::of(ErrorClass::Deadline, "the request took too long").into_response());
+    let response = match obstacle(&app, &route) {
+        Some(why) => unavailable(why),
+        None => tokio::time::timeout(REQUEST_TIMEOUT, next.run(request))
+            .await
+            .unwrap_or_else(|_| unavailable("the database did not answer in time")),
+    };
     let labels = RouteLabels { method: method.clone(), route: route.clone() };
     app.metrics.request_seconds.get_or_create(&labels).observe(begun.elapsed().as_secs_f64());
     let labels = RequestLabels { method, route, status: response.status().as_u16() };

@@ -31,12 +31,14 @@ pub(crate) struct Held {
 pub(crate) struct NodeStatus {
     pub(crate) connected: bool,
     pub(crate) held: BTreeMap<ResourceType, Held>,
+    /// The last revision of which it has answered everything that it was sent, if only that nothing had changed.
+    answered: Option<Revision>,
 }
 
 impl NodeStatus {
     /// The last revision that the node answered to.
     pub(crate) fn revision(&self) -> Option<Revision> {
-        self.held.values().map(|held| held.revision).max()
+        self.held.values().map(|held| held.revision).chain(self.answered).max()
     }
 }
 
@@ -119,12 +121,13 @@ impl Board {
 }
 
 impl Connection {
-    /// Notes that the node has answered everything that it was sent up to `position`.
-    pub(crate) fn answered(&self, position: u64) {
+    /// Notes that the node has answered everything that it was sent up to `revision`.
+    pub(crate) fn answered(&self, revision: Revision) {
         if let Some(entry) = self.board.entries().get_mut(&self.node)
             && entry.stream == self.stream
         {
-            entry.answered_position = position;
+            entry.answered_position = revision.position;
+            entry.status.answered = Some(revision);
         }
         self.board.answers.send_replace(());
     }
@@ -189,9 +192,10 @@ mod tests {
         let mut in_force = std::pin::pin!(board.in_force(9));
         let briefly = Duration::from_millis(5);
         assert!(tokio::time::timeout(briefly, &mut in_force).await.is_err());
-        gateway.answered(8);
+        let revision = |position| Revision { epoch: 1, position };
+        gateway.answered(revision(8));
         assert!(tokio::time::timeout(briefly, &mut in_force).await.is_err());
-        gateway.answered(9);
+        gateway.answered(revision(9));
         in_force.await;
         // One that hangs is not waited for for ever, and one that leaves not at all.
         board.in_force(10).await;

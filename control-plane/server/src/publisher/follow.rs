@@ -31,8 +31,13 @@ pub(crate) async fn follow(
     let mut committed = store.committed();
     let mut is_away = false;
     loop {
-        let refreshed =
-            tokio::time::timeout(REFRESH_TIMEOUT, refresh(&store, &identity, &clock, &published)).await;
+        let refreshing =
+            tokio::time::timeout(REFRESH_TIMEOUT, refresh(&store, &identity, &clock, &published));
+        let refreshed = tokio::select! {
+            refreshed = refreshing => refreshed,
+            // Someone has written: the database is back, whatever this refresh still waits for.
+            _ = committed.changed(), if is_away => continue,
+        };
         match refreshed.unwrap_or(Err(StoreError::Unavailable(sqlx::Error::PoolTimedOut))) {
             Ok(changed) => {
                 if changed {

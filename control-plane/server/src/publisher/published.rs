@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use chrono::{DateTime, Utc};
 use weir_schemas::config_snapshot::{ConfigSnapshot, ResourceType, Revision, digest};
+use weir_schemas::rpc::config::HeldResources;
 
 /// One resource type, whole.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -28,6 +29,15 @@ pub(crate) struct Published {
 }
 
 impl Published {
+    /// Every type's digest, as updates carry it.
+    pub(crate) fn digests(&self) -> Vec<HeldResources> {
+        let held = |set: &PublishedSet| HeldResources {
+            resource_type: set.kind.as_str().to_owned(),
+            digest: set.digest.clone(),
+        };
+        self.sets.iter().map(held).collect()
+    }
+
     /// What to publish for `snapshot`. A type that does not pass its own check is withheld, and what was published
     /// of it before stays; the others, revocations too, go out.
     pub(crate) fn next(&self, snapshot: &ConfigSnapshot, in_service: HashSet<String>) -> Self {

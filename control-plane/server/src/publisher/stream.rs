@@ -25,6 +25,8 @@ use super::{Board, Published};
 use crate::scope::PlatformScope;
 use crate::store::{Store, StoreError};
 
+/// A database that hangs must not leave nodes waiting for an answer: they ask again.
+const REGISTER_TIMEOUT: Duration = Duration::from_secs(10);
 /// A node says hello at once; who does not is no node.
 const HELLO_TIMEOUT: Duration = Duration::from_secs(5);
 /// Updates under way to one node: a node that lags is sent the newest state, not each one.
@@ -37,6 +39,8 @@ pub(crate) struct ConfigService {
     pub(crate) board: Board,
     pub(crate) clock: Clock,
     pub(crate) published: watch::Receiver<Arc<Published>>,
+    /// The database has been there and its schema is this program's.
+    pub(crate) prepared: watch::Receiver<bool>,
     pub(crate) tasks: TaskTracker,
     pub(crate) cancel: CancellationToken,
 }
@@ -57,8 +61,16 @@ impl Config for ConfigService {
             return Err(Status::invalid_argument("the first message must be a hello"));
         };
         let (id, registration) = identify(&hello)?;
-        self.outgrow(&hello).await?;
-        let position = self.register(id, registration).await?;
+        if !*self.prepared.borrow() {
+            return Err(Status::unavailable("the control plane waits for its database"));
+        }
+        let registering = async {
+            self.outgrow(&hello).await?;
+            self.register(id, registration).await
+        };
+        let position = tokio::time::timeout(REGISTER_TIMEOUT, registering)
+            .await
+            .map_err(|_| Status::unavailable("the database does not answer"))??;
         let (outgoing, updates) = mpsc::channel(UPDATES_UNDER_WAY);
         let subscription = Subscription {
             node: id.to_string(),
@@ -189,7 +201,12 @@ impl Subscription {
         let mut sets = Vec::new();
         for set in &state.sets {
             let name = set.kind.as_str();
-            if self.held.get(name) != Some(&set.digest) {
+            if self.held.get(name) == Some(&set.digest) {
+                // Said by its hello: after a restart of this control plane that is how it is known.
+                if self.sent.is_none() {
+                    self.connection.note(set.kind, state.revision, None);
+                }
+            } else {
                 self.held.insert(name.to_owned(), set.digest.clone());
                 self.unanswered.insert(name.to_owned());
                 sets.push(ResourceSet {
@@ -201,14 +218,18 @@ impl Subscription {
         }
         let is_new = self.sent.replace(state.revision) != Some(state.revision);
         self.tell_board();
-        (is_new || !sets.is_empty()).then(|| ConfigUpdate { revision: Some(state.revision.into()), sets })
+        (is_new || !sets.is_empty()).then(|| ConfigUpdate {
+            revision: Some(state.revision.into()),
+            sets,
+            all: state.digests(),
+        })
     }
 
     fn tell_board(&self) {
         if let Some(sent) = self.sent
             && self.unanswered.is_empty()
         {
-            self.connection.answered(sent.position);
+            self.connection.answered(sent);
         }
     }
 

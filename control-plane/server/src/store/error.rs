@@ -100,6 +100,12 @@ impl From<sqlx::Error> for StoreError {
     }
 }
 
+/// Whether waiting may help at the start: an outage, or a database or account that is not made yet.
+pub(crate) fn may_pass(error: &sqlx::Error) -> bool {
+    let code = error.as_database_error().and_then(DatabaseError::code);
+    is_outage(error) || code.is_some_and(|code| code == "3D000" || code.starts_with("28"))
+}
+
 /// Whether waiting may help: no connection, a connection lost, a lock or statement that took too long, a server
 /// that starts or stops (SQLSTATE classes 08, 53, 57 and lock_not_available).
 fn is_outage(error: &sqlx::Error) -> bool {

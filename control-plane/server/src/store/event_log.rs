@@ -113,14 +113,24 @@ pub(super) async fn batch(
     after: u64,
     limit: i64,
 ) -> Result<Vec<EventEnvelope<Event>>, StoreError> {
-    let rows: Vec<EventRow> = sqlx::query_as(&format!(
+    let rows = rows(connection, page::signed(after), limit).await?;
+    rows.into_iter().map(EventRow::decode).collect()
+}
+
+/// The same as they are stored.
+pub(super) async fn rows(
+    connection: &mut PgConnection,
+    after: i64,
+    limit: i64,
+) -> Result<Vec<EventRow>, StoreError> {
+    let rows = sqlx::query_as(&format!(
         "SELECT {COLUMNS} FROM events WHERE position > $1 ORDER BY position LIMIT $2"
     ))
-    .bind(page::signed(after))
+    .bind(after)
     .bind(limit)
     .fetch_all(connection)
     .await?;
-    rows.into_iter().map(EventRow::decode).collect()
+    Ok(rows)
 }
 
 impl Store {

@@ -93,6 +93,10 @@ fn hello(node: &str, address: &str) -> Hello {
     }
 }
 
+pub(crate) async fn try_register(plane: &ControlPlane) -> Result<Revision, tonic::Status> {
+    subscribe(plane, hello(GATEWAY, ""), &secret()).await
+}
+
 pub(crate) async fn register(plane: &ControlPlane, node: &str, address: &str) {
     subscribe(plane, hello(node, address), &secret()).await.unwrap();
 }
@@ -332,5 +336,33 @@ async fn a_node_starts_from_disk_and_is_sent_only_what_differs() {
     let mut kinds = seen.lock().unwrap().clone();
     kinds.dedup();
     assert_eq!(kinds, [ResourceType::Tenants, ResourceType::Leases]);
+    plane.stop().await;
+}
+
+#[tokio::test]
+async fn what_a_node_holds_is_known_again_after_a_restart_of_the_control_plane() {
+    let installation = Installation::new();
+    let plane = installation.start().await;
+    let admin = plane.admin.clone();
+    plane.tenant("acme").await;
+    let mut gateway = follow(&plane, GATEWAY, willing(), tempfile::tempdir().unwrap());
+    gateway.until("the lease", |snapshot| (snapshot.resources.leases.len() == 1).then_some(())).await;
+    let dir = std::mem::replace(&mut gateway.dir, tempfile::tempdir().unwrap());
+    drop(gateway);
+    plane.stop().await;
+
+    let mut plane = installation.start().await;
+    plane.admin = admin;
+    let _gateway = follow(&plane, GATEWAY, willing(), dir);
+    let published = plane.get("/api/v1/config").await.expect(200);
+    let node = eventually("the node is seen", async || {
+        let node = plane.get(&format!("/api/v1/nodes/{GATEWAY}")).await.expect(200);
+        (node["revision"].is_string()).then_some(node)
+    })
+    .await;
+    assert_eq!(node["revision"], published["revision"]);
+    let resources = node["resources"].as_array().unwrap();
+    assert_eq!(resources.len(), ResourceType::ALL.len());
+    assert!(resources.iter().all(|held| held["outcome"] == "applied"));
     plane.stop().await;
 }

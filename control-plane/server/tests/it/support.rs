@@ -71,14 +71,22 @@ impl Installation {
         PgConnection::connect(&self.database_url).await.unwrap()
     }
 
-    /// Starts a control plane here; `admin` is its bootstrap token, empty after the first start.
+    /// Starts a control plane here and waits for its database; `admin` is its bootstrap token, empty after the first
+    /// start.
     pub(crate) async fn start(&self) -> ControlPlane {
+        let mut plane = self.begin().await;
+        plane.prepared().await;
+        plane
+    }
+
+    /// Starts one without waiting for anything.
+    pub(crate) async fn begin(&self) -> ControlPlane {
         let mut registry = Registry::default();
         let cancel = CancellationToken::new();
         let deps = Deps { clock: self.clock(), metrics_text: Arc::new(|| "# EOF\n".to_owned()) };
         let running = weir_server::start(self.config(), deps, &mut registry, cancel.clone()).await.unwrap();
         ControlPlane {
-            admin: running.bootstrap_token.clone().unwrap_or_default(),
+            admin: String::new(),
             base: format!("http://{}", running.http_addr),
             rpc: format!("http://{}", running.rpc_addr),
             client: reqwest::Client::new(),
@@ -129,6 +137,15 @@ impl Answer {
 }
 
 impl ControlPlane {
+    pub(crate) async fn prepared(&mut self) {
+        self.admin = self.running.prepared().await.unwrap().unwrap_or_default();
+    }
+
+    /// Asks it to stop, and lets it.
+    pub(crate) fn begin_stop(&self) {
+        self.cancel.cancel();
+    }
+
     pub(crate) async fn stop(self) {
         self.cancel.cancel();
         self.running.stopped().await;
