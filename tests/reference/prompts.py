@@ -41,7 +41,7 @@ def _user(content: str) -> list[dict]:
 # name -> text or chat. Lengths run from 1 token to several hundred, so from a part of one KV block to dozens.
 GOLDEN: dict[str, str | list[dict]] = {
     "one token": "The",
-    "two tokens": "import numpy",
+    "two tokens": "Once upon",
     "three digits": "314",
     "capital": "The capital of France is",
     "fifteen tokens": "In the beginning of the nineteenth century, the steam engine changed",

@@ -10,7 +10,6 @@ pub(crate) mod forward;
 mod load_error;
 mod model_file;
 pub mod ops;
-mod planes;
 mod scratch;
 mod tokenizer_metadata;
 mod weights;

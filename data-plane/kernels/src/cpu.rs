@@ -58,7 +58,8 @@ impl Cpu {
     }
 
     /// Multiplies one input by each of `outputs`' weights. Every weight has the input's row length as its columns; each `out`
-    /// holds one row of `weight.rows()` for each input row.
+    /// holds one row of `weight.rows()` for each input row. Where a
+    /// weight is quantised the input is rounded to sixteen bits.
     pub fn matmul(&self, input: MatmulInput<'_>, outputs: &mut [MatmulOutput<'_>]) {
         matmul::matmul(self.isa, &self.pool, &mut held(&self.activations), input, outputs);
     }

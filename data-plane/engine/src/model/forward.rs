@@ -10,7 +10,6 @@ use super::facts::ModelFacts;
 use super::load_error::LoadError;
 use super::model_file::ModelFile;
 use super::ops::{Ops, Projection};
-use super::planes;
 use super::scratch::{Rows, Scratch};
 use super::weights::{LayerWeights, Weights};
 use crate::step::{PlanRow, StepPlan};
@@ -112,13 +111,8 @@ fn attention<O: Ops>(
         MatmulInput::RmsNorm { x: rows.hidden, weight: &layer.attention_norm, epsilon: facts.rms_epsilon };
     let query = Projection { weight: &layer.query, out: &mut *rows.query, accumulate: false };
     let key = Projection { weight: &layer.key, out: &mut *rows.key, accumulate: false };
-    if O::ROUNDS_INPUT {
-        ops.project(input, [query]);
-        key_and_value_in_planes(ops, facts, layer, rows);
-    } else {
-        let value = Projection { weight: &layer.value, out: &mut *rows.value, accumulate: false };
-        ops.project(input, [query, key, value]);
-    }
+    let value = Projection { weight: &layer.value, out: &mut *rows.value, accumulate: false };
+    ops.project(input, [query, key, value]);
     #[expect(clippy::cast_precision_loss, reason = "heads have some hundred components")]
     let scale = (facts.head_dim as f32).sqrt().recip();
     let params = AttentionParams { num_heads: facts.num_heads, scale, window: None };
@@ -126,25 +120,6 @@ fn attention<O: Ops>(
     ops.attention(pool, &step, rows.query, rows.key, rows.value, rows.attended);
     let output = Projection { weight: &layer.attention_output, out: rows.hidden, accumulate: true };
     ops.project(MatmulInput::Rows(rows.attended), [output]);
-}
-
-/// Keys and values of `rms_norm(hidden)`, the input in two planes: see [`planes`].
-fn key_and_value_in_planes<O: Ops>(
-    ops: &O,
-    facts: &ModelFacts,
-    layer: &LayerWeights<O::Matrix>,
-    rows: &mut Rows<&mut [f32]>,
-) {
-    ops.rms_norm(rows.hidden, &layer.attention_norm, facts.rms_epsilon, rows.normed);
-    let (coarse, fine) = rows.planes.split_at_mut(rows.normed.len());
-    planes::split(rows.normed, coarse, fine);
-    let keys = Projection { weight: &layer.key, out: &mut *rows.plane_keys, accumulate: false };
-    let values = Projection { weight: &layer.value, out: &mut *rows.plane_values, accumulate: false };
-    ops.project(MatmulInput::Rows(rows.planes), [keys, values]);
-    for (products, out) in [(&*rows.plane_keys, &mut *rows.key), (&*rows.plane_values, &mut *rows.value)] {
-        let (coarse, fine) = products.split_at(out.len());
-        planes::add(coarse, fine, out);
-    }
 }
 
 /// `hidden += down(silu(gate(x)) · up(x))` with `x = rms_norm(hidden)`.

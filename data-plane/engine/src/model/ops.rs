@@ -28,9 +28,6 @@ pub trait Ops: Send {
     /// How keys and values are kept.
     const KV_TYPE: KvType;
 
-    /// Whether `project` rounds its input to 8 bits where the weight is quantised.
-    const ROUNDS_INPUT: bool;
-
     /// Brings `rows` rows of `columns` into that form; the reason if these kernels cannot.
     ///
     /// # Errors
@@ -48,9 +45,6 @@ pub trait Ops: Send {
 
     /// Multiplies one input, transformed on the way in, by each of the weights.
     fn project<const N: usize>(&self, input: MatmulInput<'_>, projections: [Projection<'_, Self::Matrix>; N]);
-
-    /// `out = rms_norm(x) · weight`, row by row, with the bits that `project` would use.
-    fn rms_norm(&self, x: &[f32], weight: &[f32], epsilon: f32, out: &mut [f32]);
 
     /// One layer's attention: turns queries and keys, stores keys and values in their pages, attends.
     fn attention(
@@ -86,7 +80,6 @@ impl Ops for CpuOps {
     type Matrix = PackedMatrix;
 
     const KV_TYPE: KvType = KvType::F16;
-    const ROUNDS_INPUT: bool = true;
 
     fn matrix(
         &self,
@@ -113,10 +106,6 @@ impl Ops for CpuOps {
             accumulate,
         });
         self.cpu.matmul(input, &mut outputs);
-    }
-
-    fn rms_norm(&self, x: &[f32], weight: &[f32], epsilon: f32, out: &mut [f32]) {
-        self.cpu.rms_norm(x, weight, epsilon, out);
     }
 
     fn attention(
@@ -150,7 +139,6 @@ impl Ops for ReferenceOps {
     type Matrix = ReferenceMatrix;
 
     const KV_TYPE: KvType = KvType::F32;
-    const ROUNDS_INPUT: bool = false;
 
     fn matrix(
         &self,
@@ -193,10 +181,6 @@ impl Ops for ReferenceOps {
                 }
             }
         }
-    }
-
-    fn rms_norm(&self, x: &[f32], weight: &[f32], epsilon: f32, out: &mut [f32]) {
-        reference::rms_norm(x, weight, epsilon, out);
     }
 
     fn attention(

@@ -31,12 +31,6 @@ pub(super) struct Rows<B> {
     pub(super) attended: B,
     pub(super) gate: B,
     pub(super) up: B,
-    /// The normalised input of the key and value projections.
-    pub(super) normed: B,
-    /// The same in two planes, and their products: twice as many rows.
-    pub(super) planes: B,
-    pub(super) plane_keys: B,
-    pub(super) plane_values: B,
 }
 
 /// The parts of the scratch memory that a step uses.
@@ -59,10 +53,6 @@ impl Scratch {
                 attended: zeros(facts.query_dim()),
                 gate: zeros(facts.feed_forward_dim),
                 up: zeros(facts.feed_forward_dim),
-                normed: zeros(facts.hidden_dim),
-                planes: zeros(2 * facts.hidden_dim),
-                plane_keys: zeros(2 * facts.kv_dim()),
-                plane_values: zeros(2 * facts.kv_dim()),
             },
             sampling: vec![0.0; max_samples * facts.hidden_dim],
             logits: vec![0.0; max_samples * facts.vocab_size as usize],
@@ -82,10 +72,6 @@ impl Scratch {
                 attended: &mut rows.attended[..num_tokens * facts.query_dim()],
                 gate: &mut rows.gate[..num_tokens * facts.feed_forward_dim],
                 up: &mut rows.up[..num_tokens * facts.feed_forward_dim],
-                normed: &mut rows.normed[..num_tokens * facts.hidden_dim],
-                planes: &mut rows.planes[..2 * num_tokens * facts.hidden_dim],
-                plane_keys: &mut rows.plane_keys[..2 * num_tokens * facts.kv_dim()],
-                plane_values: &mut rows.plane_values[..2 * num_tokens * facts.kv_dim()],
             },
             sampling: &mut self.sampling[..num_samples * facts.hidden_dim],
             logits: &mut self.logits[..num_samples * facts.vocab_size as usize],

@@ -6,7 +6,7 @@
 
 use super::form::Form;
 use super::output::StripOutput;
-use crate::cpu::activations::{Block, GROUP, QUAD, QuantizedRows, Side};
+use crate::cpu::activations::{Block, GROUP, PLANES, QUAD, QuantizedRows, Side};
 use crate::cpu::packed::{BLOCK, StripLayout};
 use crate::cpu::simd::Simd;
 use crate::cpu::unroll::for_each_row;
@@ -35,17 +35,17 @@ pub(super) fn strip<S: Simd, T: Form>(
         // inside the group.
         row += unsafe {
             if S::MATMUL_ROWS >= 16 && left >= 16 {
-                rows::<S, T, 16>(s, strip, layout, group, at, row, out)
+                rows::<S, T, 16>(s, strip, layout, group, (at, row), out)
             } else if S::MATMUL_ROWS >= 4 && left >= 4 {
-                rows::<S, T, 4>(s, strip, layout, group, at, row, out)
+                rows::<S, T, 4>(s, strip, layout, group, (at, row), out)
             } else {
-                rows::<S, T, 1>(s, strip, layout, group, at, row, out)
+                rows::<S, T, PLANES>(s, strip, layout, group, (at, row), out)
             }
         };
     }
 }
 
-/// `R` rows from row `at` of a group on, which is row `row` of the result; returns `R`.
+/// `R` rows of codes from row `at` of a group on, which is row `row` of all; returns `R`.
 ///
 /// # Safety
 /// The strip holds `group.len()` blocks of form `T` laid out by `layout`; `at + R` is at most 16.
@@ -55,8 +55,7 @@ unsafe fn rows<S: Simd, T: Form, const R: usize>(
     strip: &[u8],
     layout: StripLayout,
     group: &[Block],
-    at: usize,
-    row: usize,
+    (at, row): (usize, usize),
     out: StripOutput,
 ) -> usize {
     let mut sums = [s.splat(0.0); R];
@@ -100,9 +99,7 @@ unsafe fn rows<S: Simd, T: Form, const R: usize>(
             });
         }
     }
-    for (r, sum) in sums.into_iter().enumerate() {
-        out.put(s, row + r, sum);
-    }
+    out.put_planes(s, row, &sums);
     R
 }
 

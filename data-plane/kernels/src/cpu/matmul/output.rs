@@ -1,5 +1,6 @@
 //! Where a strip's sums go.
 
+use crate::cpu::activations::PLANES;
 use crate::cpu::simd::{LANES, Simd};
 
 /// Columns `first_column..first_column + lanes` of a row-major `[rows, row_len]` result.
@@ -28,6 +29,16 @@ impl StripOutput {
         let first_column = strip * LANES;
         assert!(first_column < row_len, "strip {strip} of {row_len} outputs");
         Self { base, rows, row_len, first_column, lanes: LANES.min(row_len - first_column), accumulate }
+    }
+
+    /// Stores (or adds) the sums of consecutive rows of codes from `first` on; the planes of a row add up.
+    #[inline(always)]
+    pub(super) fn put_planes<S: Simd>(self, s: S, first: usize, sums: &[S::F]) {
+        assert!(first.is_multiple_of(PLANES));
+        let (rows, _) = sums.as_chunks::<PLANES>();
+        for (row, [coarse, fine]) in rows.iter().enumerate() {
+            self.put(s, first / PLANES + row, s.add(*coarse, *fine));
+        }
     }
 
     /// Stores (or adds) a row's sums; lanes past the last output are dropped.

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use super::form::{Form, with_form};
 use super::output::StripOutput;
 use super::{float, integer};
-use crate::cpu::activations::{Activations, GROUP, QuantizedRows};
+use crate::cpu::activations::{Activations, GROUP, PLANES, QuantizedRows};
 use crate::cpu::isa::Isa;
 use crate::cpu::packed::{PackedMatrix, StripLayout};
 use crate::cpu::simd::{Kernel, Simd};
@@ -81,10 +81,13 @@ impl Strips<'_> {
         let matrix = weight.matrix;
         let (layout, x) = (matrix.layout(), self.activations.quantized());
         // SAFETY: `matmul` checked that the output holds every row, and the shared counter gave this strip to this thread only.
-        let out = unsafe { StripOutput::new(weight.out, x.rows, matrix.rows(), strip, weight.accumulate) };
+        let out =
+            unsafe { StripOutput::new(weight.out, x.rows / PLANES, matrix.rows(), strip, weight.accumulate) };
         let bytes = matrix.strip(strip);
         if layout.form.is_none() {
-            float::strip(s, matrix.ggml_type(), bytes, self.activations.values(), x.columns, (from, to), out);
+            // A group's rows of codes are those of whole input rows.
+            let rows = (from / PLANES, to / PLANES);
+            float::strip(s, matrix.ggml_type(), bytes, self.activations.values(), x.columns, rows, out);
             return;
         }
         with_form!(matrix.ggml_type(), T => {

@@ -128,9 +128,7 @@ impl Group<'_> {
                 });
             }
         }
-        for (r, sum) in sums.into_iter().enumerate().take(to - row) {
-            out.put(s, row + r, sum);
-        }
+        out.put_planes(s, row, &sums[..to - row]);
     }
 
     /// The packed codes of a block.
