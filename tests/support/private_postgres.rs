@@ -95,6 +95,33 @@ impl PrivatePostgres {
         self.end();
     }
 
+    /// Ends the server and all its backends with SIGKILL, as a crash; what was committed stays.
+    pub fn crash(&self) {
+        std::fs::write(self.root.join("keep"), "").unwrap();
+        self.signal("KILL");
+        self.end();
+    }
+
+    /// Stops the server and all its backends in their tracks: connections stay, and nothing answers.
+    pub fn freeze(&self) {
+        self.signal("STOP");
+    }
+
+    /// Lets a frozen server go on.
+    pub fn thaw(&self) {
+        self.signal("CONT");
+    }
+
+    fn signal(&self, name: &str) {
+        let pid_file = std::fs::read_to_string(self.root.join("data/postmaster.pid")).unwrap();
+        let server = pid_file.lines().next().unwrap();
+        let backends = std::fs::read_to_string(format!("/proc/{server}/task/{server}/children")).unwrap();
+        let mut kill = Command::new("kill");
+        kill.args(["-s", name, server]).args(backends.split_whitespace());
+        // A backend that ended meanwhile is not an error.
+        let _ = kill.stderr(Stdio::null()).status().unwrap();
+    }
+
     /// Starts the server (again) and waits until it answers.
     pub fn resume(&self) {
         let _ = std::fs::remove_file(self.root.join("keep"));
@@ -164,6 +191,10 @@ impl PrivatePostgres {
 
 impl Drop for PrivatePostgres {
     fn drop(&mut self) {
+        // A frozen one could not be ended.
+        if self.root.join("data/postmaster.pid").exists() {
+            self.thaw();
+        }
         let _ = std::fs::remove_file(self.root.join("keep"));
         self.end();
         let _ = std::fs::remove_dir_all(&self.root);
