@@ -1,165 +1,202 @@
-//! What happens to a batch: one transaction that takes sequence numbers, charges, rolls up and moves the watermark,
-//! or nothing of it.
+//! What happens to a batch: one transaction that takes sequence numbers, charges, rolls up, moves the watermarks of its
+//! senders and the offsets that it was read from, or nothing of it.
 //!
-//! A record that Postgres cannot store must not hold up those behind it: the batch is then taken record by record,
-//! and the one that fails alone is kept aside.
+//! A record that Postgres cannot store must not hold up those around it: the batch is then halved until that record
+//! is alone, and it is kept aside.
 
 use std::borrow::Cow;
-use std::collections::{HashMap, HashSet};
-use std::time::Instant;
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
 
 use chrono::{DateTime, Utc};
 use sqlx::{PgConnection, PgPool};
 use weir_schemas::clock::Clock;
 use weir_schemas::records::{ChargeData, CloudEvent};
 
-use crate::incoming::{Content, DeadReason, Received};
+use crate::incoming::{Content, DeadReason, Received, Stranger};
 use crate::metrics::Metrics;
 use crate::store::charges::{Arrival, Charge, settle};
+use crate::store::dead_letters::Letter;
 use crate::store::executions::Execution;
 use crate::store::goodput::Goodput;
 use crate::store::json::storable;
-use crate::store::senders::Claim;
-use crate::store::{Verdict, dead_letters, executions, idempotency, rejections, senders, verdict};
+use crate::store::offsets::Move;
+use crate::store::senders::{Claim, Place};
+use crate::store::{Verdict, dead_letters, executions, idempotency, offsets, rejections, senders, verdict};
 
 /// Collisions of concurrent transactions are rare and short.
 const MAX_COLLISIONS: u32 = 5;
+/// Longer than Postgres' own limits on a statement allow: its host is gone without a word.
+const COMMIT_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// What is committed together.
+#[derive(Debug, Default)]
+pub(crate) struct Batch {
+    /// Of any number of senders, each sender's in its order.
+    pub(crate) records: Vec<Received>,
+    /// Messages without a sender.
+    pub(crate) strangers: Vec<Stranger>,
+    /// The offsets that all of these were read from; none where they came by RPC.
+    pub(crate) moves: Vec<Move>,
+}
 
 /// What a transaction did.
 #[derive(Debug, Default)]
 pub(crate) struct Applied {
-    pub(crate) watermark: i64,
     pub(crate) accepted: u64,
     pub(crate) resent: u64,
     pub(crate) dead: Vec<DeadReason>,
 }
 
-/// Takes a sender's batch; returns the sender's watermark once everything is committed.
-pub(crate) async fn append(
-    pool: &PgPool,
-    clock: &Clock,
-    metrics: &Metrics,
-    sender: &str,
-    batch: Vec<Received>,
-) -> Result<i64, sqlx::Error> {
-    if batch.is_empty() {
-        return senders::watermark(&mut *pool.acquire().await?, sender).await;
-    }
-    match commit(pool, clock, metrics, sender, &batch).await {
-        Err(error) if verdict(&error) == Verdict::Poisoned => {
-            tracing::warn!(
-                sender,
-                records = batch.len(),
-                "a batch holds a record that cannot be stored; taking it apart"
-            );
-            one_by_one(pool, clock, metrics, sender, batch).await
-        }
-        outcome => outcome,
-    }
+/// Why a batch was not taken. Nothing of it is lost: its source has it still.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum AppendError {
+    /// Another consumer has moved the offsets: it took these records, or will.
+    #[error("another consumer has taken these partitions over")]
+    Fenced,
+    /// Postgres is away or unwell.
+    #[error("the ledger's database does not take the batch")]
+    Postgres(#[from] sqlx::Error),
 }
 
-async fn one_by_one(
-    pool: &PgPool,
-    clock: &Clock,
-    metrics: &Metrics,
-    sender: &str,
-    batch: Vec<Received>,
-) -> Result<i64, sqlx::Error> {
-    let mut watermark = 0;
-    for record in batch {
-        let alone = std::slice::from_ref(&record);
-        watermark = match commit(pool, clock, metrics, sender, alone).await {
-            Err(error) if verdict(&error) == Verdict::Poisoned => {
-                let code = error.as_database_error().and_then(|error| error.code()).unwrap_or_default();
-                let refused = record.into_dead(DeadReason::Refused, format!("Postgres: SQLSTATE {code}"));
-                commit(pool, clock, metrics, sender, &[refused]).await?
+/// Takes batches, from wherever they come.
+#[derive(Debug, Clone)]
+pub(crate) struct Intake {
+    pub(crate) pool: PgPool,
+    pub(crate) clock: Clock,
+    pub(crate) metrics: Metrics,
+}
+
+impl Intake {
+    /// Takes a batch; afterwards everything of it is committed.
+    pub(crate) async fn append(&self, batch: Batch) -> Result<(), AppendError> {
+        match self.commit(&batch).await {
+            Err(AppendError::Postgres(error)) if verdict(&error) == Verdict::Poisoned => {
+                let records = batch.records.len();
+                tracing::warn!(records, "a batch holds a record that cannot be stored; taking it apart");
+                self.isolate(batch.records).await?;
+                // The offsets move when all is stored; until then what was stored is recognised when it comes again.
+                self.commit(&Batch { records: Vec::new(), ..batch }).await
             }
-            outcome => outcome?,
+            outcome => outcome,
+        }
+    }
+
+    async fn isolate(&self, records: Vec<Received>) -> Result<(), AppendError> {
+        let mut parts = vec![records];
+        while let Some(mut records) = parts.pop() {
+            let batch = Batch { records, ..Batch::default() };
+            match self.commit(&batch).await {
+                Err(AppendError::Postgres(error)) if verdict(&error) == Verdict::Poisoned => {
+                    records = batch.records;
+                    let behind = records.split_off(records.len() / 2);
+                    if records.is_empty() {
+                        let code =
+                            error.as_database_error().and_then(|error| error.code()).unwrap_or_default();
+                        let refuse = |record: Received| {
+                            record.into_dead(DeadReason::Refused, format!("Postgres: SQLSTATE {code}"))
+                        };
+                        let records = behind.into_iter().map(refuse).collect();
+                        self.commit(&Batch { records, ..Batch::default() }).await?;
+                    } else {
+                        parts.extend([behind, records]);
+                    }
+                }
+                outcome => outcome?,
+            }
+        }
+        Ok(())
+    }
+
+    async fn commit(&self, batch: &Batch) -> Result<(), AppendError> {
+        let started = Instant::now();
+        let mut collisions = 0;
+        let applied = loop {
+            let attempt = tokio::time::timeout(COMMIT_TIMEOUT, self.attempt(batch)).await;
+            match attempt.unwrap_or(Err(AppendError::Postgres(sqlx::Error::PoolTimedOut))) {
+                Err(AppendError::Postgres(error))
+                    if verdict(&error) == Verdict::Collided && collisions < MAX_COLLISIONS =>
+                {
+                    collisions += 1;
+                }
+                outcome => break outcome?,
+            }
         };
+        self.metrics.applied(&applied, started.elapsed().as_secs_f64());
+        Ok(())
     }
-    Ok(watermark)
-}
 
-async fn commit(
-    pool: &PgPool,
-    clock: &Clock,
-    metrics: &Metrics,
-    sender: &str,
-    batch: &[Received],
-) -> Result<i64, sqlx::Error> {
-    let started = Instant::now();
-    let mut collisions = 0;
-    let applied = loop {
-        match attempt(pool, clock.now(), sender, batch).await {
-            Err(error) if verdict(&error) == Verdict::Collided && collisions < MAX_COLLISIONS => {
-                collisions += 1
-            }
-            outcome => break outcome?,
+    async fn attempt(&self, batch: &Batch) -> Result<Applied, AppendError> {
+        let now = self.clock.now();
+        let mut transaction = self.pool.begin().await?;
+        if !offsets::advance(&mut transaction, &batch.moves, now).await? {
+            return Err(AppendError::Fenced);
         }
-    };
-    metrics.applied(&applied, started.elapsed().as_secs_f64());
-    Ok(applied.watermark)
-}
-
-async fn attempt(
-    pool: &PgPool,
-    now: DateTime<Utc>,
-    sender: &str,
-    batch: &[Received],
-) -> Result<Applied, sqlx::Error> {
-    let mut transaction = pool.begin().await?;
-    let applied = apply(&mut transaction, now, sender, batch).await?;
-    transaction.commit().await?;
-    Ok(applied)
+        let applied = apply(&mut transaction, now, batch).await?;
+        transaction.commit().await?;
+        Ok(applied)
+    }
 }
 
 async fn apply(
     connection: &mut PgConnection,
     now: DateTime<Utc>,
-    sender: &str,
-    batch: &[Received],
+    batch: &Batch,
 ) -> Result<Applied, sqlx::Error> {
-    let before = senders::lock(connection, sender, now).await?;
-    let sequences: Vec<i64> = batch.iter().map(|record| record.sequence).collect();
-    let known = senders::known(connection, sender, &sequences).await?;
-    let mut sorted = sort_out(batch, &known);
-    claim(connection, sender, &mut sorted).await?;
-    write(connection, now, sender, &sorted).await?;
-    let watermark = senders::advance(connection, sender, before, now).await?;
+    let mut heard: Vec<&str> = batch.records.iter().map(|record| &*record.sender).collect();
+    heard.sort_unstable();
+    heard.dedup();
+    let mut sorted = Sorted::default();
+    if !heard.is_empty() {
+        senders::lock(connection, &heard, now).await?;
+        let places: Vec<Place<'_>> = batch.records.iter().map(place).collect();
+        let known = senders::known(connection, &places).await?;
+        sorted = sort_out(&batch.records, &known);
+        claim(connection, &mut sorted).await?;
+        write(connection, now, &sorted.fresh).await?;
+        senders::advance(connection, &heard, now).await?;
+    }
+    sorted.dead.extend(batch.strangers.iter().map(Letter::of_stranger));
+    dead_letters::insert(connection, &sorted.dead, now).await?;
     Ok(Applied {
-        watermark,
-        accepted: (batch.len() as u64).saturating_sub(sorted.resent),
+        accepted: (batch.records.len() as u64).saturating_sub(sorted.resent),
         resent: sorted.resent,
-        dead: sorted.dead.iter().map(|(_, reason, _)| *reason).collect(),
+        dead: sorted.dead.iter().map(|letter| letter.reason).collect(),
     })
+}
+
+fn place(record: &Received) -> Place<'_> {
+    (&record.sender, record.sequence)
 }
 
 /// A batch, by what is to be done with each record.
 #[derive(Debug, Default)]
 struct Sorted<'a> {
     fresh: Vec<&'a Received>,
-    dead: Vec<(&'a Received, DeadReason, &'a str)>,
+    dead: Vec<Letter<'a>>,
     resent: u64,
 }
 
 /// Tells fresh records from resent ones and from those that re-use a number.
-fn sort_out<'a>(batch: &'a [Received], known: &HashMap<i64, Option<String>>) -> Sorted<'a> {
+fn sort_out<'a>(batch: &'a [Received], known: &HashMap<(String, i64), Option<String>>) -> Sorted<'a> {
+    // Looked up by borrowed places.
+    let known: HashMap<Place<'_>, Option<&str>> = known
+        .iter()
+        .map(|((sender, sequence), event)| ((sender.as_str(), *sequence), event.as_deref()))
+        .collect();
     let mut sorted = Sorted::default();
-    let mut in_batch: HashMap<i64, Option<&str>> = HashMap::new();
+    let mut in_batch: HashMap<Place<'_>, Option<&str>> = HashMap::new();
     for record in batch {
         let event = record.event_id();
-        let held = match known.get(&record.sequence) {
-            Some(held) => Some(held.as_deref()),
-            None => in_batch.insert(record.sequence, event),
+        let held = match known.get(&place(record)) {
+            Some(&held) => Some(held),
+            None => in_batch.insert(place(record), event),
         };
         match (held, event) {
             (None, _) => sorted.fresh.push(record),
             (Some(Some(held)), Some(event)) if held != event => {
-                sorted.dead.push((
-                    record,
-                    DeadReason::SequenceConflict,
-                    "its number was used for another record",
-                ));
+                let detail = "its number was used for another record";
+                sorted.dead.push(Letter::of(record, DeadReason::SequenceConflict, detail));
             }
             (Some(_), _) => sorted.resent += 1,
         }
@@ -167,72 +204,68 @@ fn sort_out<'a>(batch: &'a [Received], known: &HashMap<i64, Option<String>>) -> 
     sorted
 }
 
-/// Takes the fresh records' numbers; whose event is there under another number is kept aside instead.
-async fn claim<'a>(
-    connection: &mut PgConnection,
-    sender: &str,
-    sorted: &mut Sorted<'a>,
-) -> Result<(), sqlx::Error> {
-    let with_event = |record: &&Received| Claim {
-        sequence: record.sequence,
+/// Takes the fresh records' places; whose event is there under another number is kept aside instead.
+async fn claim<'a>(connection: &mut PgConnection, sorted: &mut Sorted<'a>) -> Result<(), sqlx::Error> {
+    let with_event = |record: &&'a Received| Claim {
+        place: place(record),
         event_id: record.event_id().map(crate::store::text),
-        topic: record.topic.clone(),
+        topic: &record.topic,
     };
-    let claims: Vec<Claim> = sorted.fresh.iter().map(with_event).collect();
-    let claimed: HashSet<i64> = senders::claim(connection, sender, &claims).await?.into_iter().collect();
-    let (fresh, twice): (Vec<&'a Received>, Vec<&'a Received>) =
-        sorted.fresh.iter().partition(|record| claimed.contains(&record.sequence));
-    if !twice.is_empty() {
-        let numbers: Vec<Claim> =
+    let claims: Vec<Claim<'_>> = sorted.fresh.iter().map(with_event).collect();
+    let claimed = senders::claim(connection, &claims).await?;
+    // Almost always all of them; only otherwise is it worth asking for each.
+    if claimed.len() < claims.len() {
+        let is_claimed = |record: &&Received| claimed.contains(&(record.sender.to_string(), record.sequence));
+        let (fresh, twice): (Vec<&'a Received>, Vec<&'a Received>) =
+            sorted.fresh.iter().partition(|record| is_claimed(record));
+        let numbers: Vec<Claim<'_>> =
             twice.iter().map(|record| Claim { event_id: None, ..with_event(record) }).collect();
-        senders::claim(connection, sender, &numbers).await?;
-    }
-    sorted.fresh = fresh;
-    for record in twice {
-        sorted.dead.push((record, DeadReason::DuplicateEvent, "the same event came under another number"));
+        senders::claim(connection, &numbers).await?;
+        sorted.fresh = fresh;
+        let letter = |record| {
+            Letter::of(record, DeadReason::DuplicateEvent, "the same event came under another number")
+        };
+        sorted.dead.extend(twice.into_iter().map(letter));
     }
     for record in &sorted.fresh {
         if let Content::Dead(reason, detail) = &record.content {
-            sorted.dead.push((record, *reason, detail));
+            sorted.dead.push(Letter::of(record, *reason, detail));
         }
     }
     Ok(())
 }
 
 /// Writes each fresh record where it belongs.
-async fn write(
+pub(crate) async fn write(
     connection: &mut PgConnection,
     now: DateTime<Utc>,
-    sender: &str,
-    sorted: &Sorted<'_>,
+    fresh: &[&Received],
 ) -> Result<(), sqlx::Error> {
-    let texts: Vec<Cow<'_, str>> = sorted.fresh.iter().map(|record| storable(&record.payload)).collect();
-    let mut texts = texts.iter().map(AsRef::as_ref);
+    let texts: Vec<Cow<'_, str>> = fresh.iter().map(|record| storable(&record.payload)).collect();
     let mut charges: Vec<Charge<'_>> = Vec::new();
     let mut attempts: Vec<Execution<'_>> = Vec::new();
     let mut refused = Vec::new();
     let mut goodput = Goodput::default();
-    for record in &sorted.fresh {
-        let (sequence, text) = (record.sequence, texts.next().unwrap_or_default());
+    for (record, text) in fresh.iter().zip(&texts) {
+        let (sender, sequence) = place(record);
         match &record.content {
             Content::Charge(event) => {
                 goodput.finished(&event.data);
                 charges.push(Charge { sender, sequence, event, record: text, is_repeat: false });
             }
-            Content::Execution(event) => attempts.push(Execution { sequence, event, record: text }),
+            Content::Execution(event) => attempts.push(Execution { sender, sequence, event, record: text }),
             Content::Rejection(event) => {
                 goodput.rejected(&event.data);
-                refused.push((sequence, &event.data));
+                refused.push((sender, sequence, &event.data));
             }
             Content::Dead(..) => {}
         }
     }
     mark_repeats(connection, &mut charges).await?;
     settle(connection, &charges, Arrival::First, now).await?;
-    executions::insert(connection, sender, &attempts, now).await?;
-    rejections::insert(connection, sender, &refused, now).await?;
-    goodput.write(connection).await?;
-    dead_letters::insert(connection, sender, &sorted.dead, now).await
+    executions::insert(connection, &attempts, now).await?;
+    rejections::insert(connection, &refused, now).await?;
+    goodput.write(connection).await
 }
 
 async fn mark_repeats(connection: &mut PgConnection, charges: &mut [Charge<'_>]) -> Result<(), sqlx::Error> {

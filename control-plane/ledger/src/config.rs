@@ -1,11 +1,12 @@
 //! The ledger's section of the configuration file.
 
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use sqlx::postgres::PgConnectOptions;
+use weir_schemas::kafka::{Kafka, KafkaConfigError, RawKafka};
 use weir_schemas::rpc::auth::{InternalSecret, SecretError};
 
 /// A sender's batches are serial, so more connections than senders that catch up at once are idle.
@@ -13,6 +14,12 @@ const DEFAULT_MAX_CONNECTIONS: u32 = 8;
 /// How late a price that arrives after its requests is applied.
 const DEFAULT_PRICING_INTERVAL_MS: u64 = 5_000;
 const MAX_PRICING_INTERVAL_MS: u64 = 3_600_000;
+/// How long a request that was executed waits for its charge record before it is charged from executions. Longer than
+/// a request may run (half an hour by default, of which its first attempt may be a moment) and than a gateway takes to
+/// come back with its disk; short enough that a lost gateway's requests are on the day's bill. One that comes later
+/// is corrected, so too short costs rows, not money.
+const DEFAULT_ORPHAN_GRACE_MS: u64 = 3_600_000;
+const MAX_ORPHAN_GRACE_MS: u64 = 30 * 86_400_000;
 
 /// The section as it stands in the file: `[ledger]`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -32,6 +39,10 @@ pub struct RawConfig {
     pub max_connections: u32,
     /// Time between looks for prices of records that had none.
     pub pricing_interval_ms: u64,
+    /// How long a request that was executed waits for its charge record before it is charged from its executions.
+    pub orphan_grace_ms: u64,
+    /// Where records are read from; without brokers, senders bring them by RPC. That door is open in any case.
+    pub kafka: RawKafka,
 }
 
 impl Default for RawConfig {
@@ -44,6 +55,8 @@ impl Default for RawConfig {
             internal_secret_file: PathBuf::from("/etc/weir/internal_secret"),
             max_connections: DEFAULT_MAX_CONNECTIONS,
             pricing_interval_ms: DEFAULT_PRICING_INTERVAL_MS,
+            orphan_grace_ms: DEFAULT_ORPHAN_GRACE_MS,
+            kafka: RawKafka::default(),
         }
     }
 }
@@ -63,6 +76,10 @@ pub struct Config {
     pub max_connections: u32,
     /// Time between looks for prices of records that had none.
     pub pricing_interval: Duration,
+    /// How long a request that was executed waits for its charge record before it is charged from its executions.
+    pub orphan_grace: Duration,
+    /// Where records are read from, if from Kafka.
+    pub kafka: Option<Kafka>,
 }
 
 /// What is wrong with the section.
@@ -83,6 +100,9 @@ pub enum ConfigError {
     /// Not a Postgres URL; it may hold a password, so it is not shown.
     #[error("the ledger's database URL is not of the form postgres://…")]
     DatabaseUrl,
+    /// The broker's settings.
+    #[error("in [ledger.kafka]")]
+    Kafka(#[source] KafkaConfigError),
     /// Out of range.
     #[error("ledger.{key} is {actual}, but must be {min} to {max}")]
     OutOfRange {
@@ -109,29 +129,44 @@ impl TryFrom<RawConfig> for Config {
             internal_secret_file,
             max_connections,
             pricing_interval_ms,
+            orphan_grace_ms,
+            kafka,
         } = raw;
         in_range("max_connections", max_connections.into(), 2, 100)?;
         in_range("pricing_interval_ms", pricing_interval_ms, 100, MAX_PRICING_INTERVAL_MS)?;
+        in_range("orphan_grace_ms", orphan_grace_ms, 1_000, MAX_ORPHAN_GRACE_MS)?;
         let secret = InternalSecret::from_file(&internal_secret_file).map_err(ConfigError::Secret)?;
-        let url = match database_url.is_empty() {
-            false => database_url,
-            true => std::fs::read_to_string(&database_url_file).map_err(|source| {
-                ConfigError::DatabaseUrlFile { path: database_url_file.display().to_string(), source }
-            })?,
-        };
-        let url = url.trim();
-        if !url.starts_with("postgres://") && !url.starts_with("postgresql://") {
-            return Err(ConfigError::DatabaseUrl);
-        }
         Ok(Self {
             listen,
             port_fallback,
-            database: url.parse().map_err(|_| ConfigError::DatabaseUrl)?,
+            database: database(&database_url, &database_url_file)?,
             secret,
             max_connections,
             pricing_interval: Duration::from_millis(pricing_interval_ms),
+            orphan_grace: Duration::from_millis(orphan_grace_ms),
+            kafka: kafka.try_into().map_err(ConfigError::Kafka)?,
         })
     }
+}
+
+impl RawConfig {
+    /// How to reach Postgres: all that is needed to ask about what the ledger has.
+    pub fn database(&self) -> Result<PgConnectOptions, ConfigError> {
+        database(&self.database_url, &self.database_url_file)
+    }
+}
+
+fn database(url: &str, file: &Path) -> Result<PgConnectOptions, ConfigError> {
+    let url = match url.is_empty() {
+        false => url.to_owned(),
+        true => std::fs::read_to_string(file)
+            .map_err(|source| ConfigError::DatabaseUrlFile { path: file.display().to_string(), source })?,
+    };
+    let url = url.trim();
+    if !url.starts_with("postgres://") && !url.starts_with("postgresql://") {
+        return Err(ConfigError::DatabaseUrl);
+    }
+    url.parse().map_err(|_| ConfigError::DatabaseUrl)
 }
 
 fn in_range(key: &'static str, actual: u64, min: u64, max: u64) -> Result<(), ConfigError> {

@@ -1,6 +1,8 @@
 //! A record as it arrives: read and checked before anything touches the database. What cannot be read is not an
 //! error of the batch but a dead letter.
 
+use std::sync::Arc;
+
 use chrono::{DateTime, Datelike, Utc};
 use serde::de::DeserializeOwned;
 use weir_schemas::records::{
@@ -12,11 +14,25 @@ use weir_schemas::rpc::ledger::Record;
 /// A record with its place in its sender's sequence.
 #[derive(Debug, Clone)]
 pub(crate) struct Received {
+    pub(crate) sender: Arc<str>,
     pub(crate) sequence: i64,
     pub(crate) topic: String,
-    pub(crate) key: String,
+    pub(crate) key: Vec<u8>,
     pub(crate) payload: Vec<u8>,
     pub(crate) content: Content,
+}
+
+/// A message of a record topic that names no sender and no place in a sequence: nobody's watermark waits for it, so
+/// it is known by where it lies.
+#[derive(Debug, Clone)]
+pub(crate) struct Stranger {
+    /// The partition: `kafka:<topic>/<partition>`, which no sender's id looks like.
+    pub(crate) place: Arc<str>,
+    pub(crate) offset: i64,
+    pub(crate) topic: String,
+    pub(crate) key: Vec<u8>,
+    pub(crate) payload: Vec<u8>,
+    pub(crate) detail: String,
 }
 
 /// What a record is.
@@ -37,6 +53,8 @@ pub(crate) enum DeadReason {
     UnknownType,
     /// A topic that this ledger does not know.
     UnknownTopic,
+    /// It names no sender, or no place in its sequence.
+    NoSender,
     /// Its sender's disk lost it.
     DamagedAtSender,
     /// Its sender used the number before for another record.
@@ -53,6 +71,7 @@ impl DeadReason {
             Self::Malformed => "malformed",
             Self::UnknownType => "unknown_type",
             Self::UnknownTopic => "unknown_topic",
+            Self::NoSender => "no_sender",
             Self::DamagedAtSender => "damaged_at_sender",
             Self::SequenceConflict => "sequence_conflict",
             Self::DuplicateEvent => "duplicate_event",
@@ -63,11 +82,23 @@ impl DeadReason {
 
 impl Received {
     /// Reads a record of `sender`; `None` where the sequence number itself is not one.
-    pub(crate) fn read(sender: &str, record: Record) -> Option<Self> {
-        let sequence = i64::try_from(record.sequence).ok().filter(|&sequence| sequence > 0)?;
-        let content =
-            content(sender, &record).unwrap_or_else(|(reason, detail)| Content::Dead(reason, detail));
-        Some(Self { sequence, topic: record.topic, key: record.key, payload: record.payload, content })
+    pub(crate) fn read(sender: &Arc<str>, record: Record) -> Option<Self> {
+        let Record { sequence, topic, key, payload } = record;
+        let sequence = i64::try_from(sequence).ok().filter(|&sequence| sequence > 0)?;
+        Some(Self::numbered(Arc::clone(sender), sequence, topic, key.into_bytes(), payload))
+    }
+
+    /// Reads the record that `sender` gave this number.
+    pub(crate) fn numbered(
+        sender: Arc<str>,
+        sequence: i64,
+        topic: String,
+        key: Vec<u8>,
+        payload: Vec<u8>,
+    ) -> Self {
+        let content = content(&sender, sequence, &topic, &payload)
+            .unwrap_or_else(|(reason, detail)| Content::Dead(reason, detail));
+        Self { sender, sequence, topic, key, payload, content }
     }
 
     /// The source event's id, by which it is recognised whatever its number.
@@ -92,22 +123,22 @@ type Dead = (DeadReason, String);
 /// Ids are ours: a typed id, perhaps with a number behind it.
 const MAX_ID_BYTES: usize = 128;
 
-fn content(sender: &str, record: &Record) -> Result<Content, Dead> {
-    match record.topic.as_str() {
+fn content(sender: &str, sequence: i64, topic: &str, payload: &[u8]) -> Result<Content, Dead> {
+    match topic {
         USAGE_TOPIC => {
-            let event = event::<ChargeData>(sender, record)?;
-            check_charge(&event, record.sequence).map_err(malformed)?;
+            let event = event::<ChargeData>(sender, payload)?;
+            check_charge(&event, sequence).map_err(malformed)?;
             Ok(Content::Charge(Box::new(event)))
         }
         EXECUTIONS_TOPIC => {
-            let event = event::<ExecutionData>(sender, record)?;
-            check_execution(&event.data, record.sequence).map_err(malformed)?;
+            let event = event::<ExecutionData>(sender, payload)?;
+            check_execution(&event.data, sequence).map_err(malformed)?;
             Ok(Content::Execution(Box::new(event)))
         }
         REJECTIONS_TOPIC => {
-            let event = event::<RejectionData>(sender, record)?;
+            let event = event::<RejectionData>(sender, payload)?;
             let data = &event.data;
-            check_sequence(data.sequence, record.sequence).map_err(malformed)?;
+            check_sequence(data.sequence, sequence).map_err(malformed)?;
             check_counts(&[("count", data.count)]).map_err(malformed)?;
             check_time("minute", data.minute).map_err(malformed)?;
             Ok(Content::Rejection(Box::new(event)))
@@ -121,7 +152,7 @@ fn malformed(detail: String) -> Dead {
     (DeadReason::Malformed, detail)
 }
 
-fn event<T: RecordData + DeserializeOwned>(sender: &str, record: &Record) -> Result<CloudEvent<T>, Dead> {
+fn event<T: RecordData + DeserializeOwned>(sender: &str, payload: &[u8]) -> Result<CloudEvent<T>, Dead> {
     #[derive(serde::Deserialize)]
     struct Kind {
         specversion: String,
@@ -131,7 +162,7 @@ fn event<T: RecordData + DeserializeOwned>(sender: &str, record: &Record) -> Res
         id: String,
     }
     // Serde's messages name fields and positions; values stay in the stored bytes.
-    let kind: Kind = serde_json::from_slice(&record.payload).map_err(|error| malformed(describe(&error)))?;
+    let kind: Kind = serde_json::from_slice(payload).map_err(|error| malformed(describe(&error)))?;
     if kind.specversion != "1.0" || kind.event_type != T::EVENT_TYPE {
         return Err((DeadReason::UnknownType, format!("not a CloudEvents 1.0 {}", T::EVENT_TYPE)));
     }
@@ -144,14 +175,14 @@ fn event<T: RecordData + DeserializeOwned>(sender: &str, record: &Record) -> Res
     if kind.source != sender {
         return Err(malformed("its source is not its sender".into()));
     }
-    serde_json::from_slice(&record.payload).map_err(|error| malformed(describe(&error)))
+    serde_json::from_slice(payload).map_err(|error| malformed(describe(&error)))
 }
 
 fn describe(error: &serde_json::Error) -> String {
     format!("{:?} error at line {} column {}", error.classify(), error.line(), error.column())
 }
 
-fn check_charge(event: &CloudEvent<ChargeData>, sequence: u64) -> Result<(), String> {
+fn check_charge(event: &CloudEvent<ChargeData>, sequence: i64) -> Result<(), String> {
     let data = &event.data;
     event.id.parse::<weir_schemas::ids::RequestId>().map_err(|_| "its id is not a request id".to_owned())?;
     check_sequence(data.sequence, sequence)?;
@@ -172,7 +203,7 @@ fn check_charge(event: &CloudEvent<ChargeData>, sequence: u64) -> Result<(), Str
     Ok(())
 }
 
-fn check_execution(data: &ExecutionData, sequence: u64) -> Result<(), String> {
+fn check_execution(data: &ExecutionData, sequence: i64) -> Result<(), String> {
     check_sequence(data.sequence, sequence)?;
     check_counts(&[
         ("prompt_tokens", data.prompt_tokens),
@@ -185,8 +216,8 @@ fn check_execution(data: &ExecutionData, sequence: u64) -> Result<(), String> {
     check_time("finished_at", data.finished_at)
 }
 
-fn check_sequence(inside: u64, outside: u64) -> Result<(), String> {
-    match inside == outside {
+fn check_sequence(inside: u64, outside: i64) -> Result<(), String> {
+    match i64::try_from(inside) == Ok(outside) {
         true => Ok(()),
         false => Err("the sequence inside is not the one it was sent with".into()),
     }
@@ -221,7 +252,7 @@ mod tests {
 
     fn read(sender: &str, topic: &str, sequence: u64, payload: &str) -> Content {
         let record = Record { sequence, topic: topic.into(), key: "k".into(), payload: payload.into() };
-        Received::read(sender, record).unwrap().content
+        Received::read(&sender.into(), record).unwrap().content
     }
 
     #[test]
@@ -275,7 +306,7 @@ mod tests {
     fn numbers_that_postgres_cannot_hold_are_no_sequence() {
         for sequence in [0, u64::MAX] {
             let record = Record { sequence, ..Record::default() };
-            assert!(Received::read(GATEWAY, record).is_none());
+            assert!(Received::read(&GATEWAY.into(), record).is_none());
         }
     }
 }

@@ -7,8 +7,12 @@
 
 mod batch;
 mod config;
+mod consumer;
+mod dead_letter_relay;
+pub mod dead_letters;
 mod incoming;
 mod metrics;
+mod orphans;
 mod pricing;
 mod rpc;
 mod start;
@@ -16,7 +20,8 @@ mod store;
 mod verify;
 
 pub use config::{Config, ConfigError, RawConfig};
+pub use orphans::charge_orphans;
 pub use pricing::{Priced, price_unpriced};
 pub use start::{Deps, ReadyProbe, Running, StartError, start};
 pub use store::{MigrateError, connect, migrate};
-pub use verify::{Difference, Range, SequenceGap, VerifyReport, verify};
+pub use verify::{Counts, Difference, Findings, Range, SETTLING, SequenceGap, VerifyReport, verify};

@@ -16,10 +16,14 @@ use weir_schemas::clock::Clock;
 use weir_schemas::rpc::auth::InternalSecret;
 use weir_schemas::rpc::ledger::ledger_server::LedgerServer;
 
+use crate::batch::Intake;
 use crate::config::Config;
+use crate::consumer::Consumer;
+use crate::dead_letter_relay::relay;
 use crate::metrics::Metrics;
+use crate::orphans;
 use crate::pricing::price_unpriced;
-use crate::rpc::LedgerService;
+use crate::rpc::{LedgerService, Obstacle};
 use crate::store;
 
 /// Relays send at most 1 MiB of payload in a batch.
@@ -52,6 +56,9 @@ pub enum StartError {
         #[source]
         source: std::io::Error,
     },
+    /// The settings for Kafka are unusable.
+    #[error("no Kafka client can be made of ledger.kafka")]
+    Kafka(#[source] rdkafka::error::KafkaError),
 }
 
 /// Answers whether the ledger can take records, and if not, why.
@@ -63,6 +70,7 @@ pub struct Running {
     /// Where its RPC listens.
     pub rpc_addr: SocketAddr,
     service: LedgerService,
+    kafka_obstacle: Arc<Obstacle>,
     price_now: Arc<Notify>,
     tasks: JoinSet<()>,
 }
@@ -78,13 +86,16 @@ impl Running {
                 );
             }
         }
-        self.service.pool.close().await;
+        self.service.intake.pool.close().await;
     }
 
-    /// Ready means: the schema is up to date and Postgres answered last.
+    /// Ready means: the schema is up to date, Postgres answered last, and so did Kafka where it is configured.
     pub fn ready_probe(&self) -> ReadyProbe {
-        let obstacle = Arc::clone(&self.service.obstacle);
-        Arc::new(move || obstacle.borrow().clone().map_or(Ok(()), Err))
+        let obstacles = [Arc::clone(&self.service.obstacle), Arc::clone(&self.kafka_obstacle)];
+        Arc::new(move || match obstacles.iter().find_map(|obstacle| obstacle.borrow().clone()) {
+            Some(reason) => Err(reason),
+            None => Ok(()),
+        })
     }
 
     /// Starts a pricing pass now, because a price was set.
@@ -100,27 +111,58 @@ pub async fn start(
     registry: &mut Registry,
     cancel: CancellationToken,
 ) -> Result<Running, StartError> {
-    let Config { listen, port_fallback, database, secret, max_connections, pricing_interval } = config;
+    let Config {
+        listen,
+        port_fallback,
+        database,
+        secret,
+        max_connections,
+        pricing_interval,
+        orphan_grace,
+        kafka,
+    } = config;
     let (listener, rpc_addr) = bind(listen, port_fallback).await?;
     let (migrated, is_migrated) = watch::channel(false);
-    let batches = usize::try_from(max_connections.saturating_sub(1).max(1)).unwrap_or(1);
+    // The others: the pricing pass, and with Kafka positions and copies of dead letters, which take turns.
+    let reserved = if kafka.is_some() { 2 } else { 1 };
+    let batches = usize::try_from(max_connections.saturating_sub(reserved).max(1)).unwrap_or(1);
     let service = LedgerService {
-        pool: store::connect(database, max_connections),
-        clock: deps.clock,
-        metrics: Metrics::register(registry),
+        intake: Intake {
+            pool: store::connect(database, max_connections),
+            clock: deps.clock,
+            metrics: Metrics::register(registry),
+        },
         turns: Arc::new(Semaphore::new(batches)),
         obstacle: Arc::new(watch::Sender::new(Some("waiting for the database".to_owned()))),
         migrated: is_migrated,
     };
+    let has_kafka = kafka.is_some();
+    let kafka_obstacle = Arc::new(watch::Sender::new(None));
     let price_now = Arc::new(Notify::new());
     let mut tasks = JoinSet::new();
+    if let Some(kafka) = kafka {
+        kafka_obstacle.send_replace(Some("waiting for Kafka".to_owned()));
+        let relaying = relay(kafka.clone(), service.intake.pool.clone(), service.migrated.clone());
+        let stop = cancel.clone();
+        tasks.spawn(async move {
+            stop.run_until_cancelled(relaying).await;
+        });
+        let consumer =
+            Consumer::new(kafka, service.clone(), Arc::clone(&kafka_obstacle)).map_err(StartError::Kafka)?;
+        tasks.spawn(consumer.run(cancel.clone()));
+    }
     tasks.spawn(serve(listener, service.clone(), secret, cancel.clone()));
+    let orphans = orphans::tend(service.intake.clone(), service.migrated.clone(), orphan_grace, has_kafka);
+    let stop = cancel.clone();
+    tasks.spawn(async move {
+        stop.run_until_cancelled(orphans).await;
+    });
     let tending = tend(service.clone(), migrated, Arc::clone(&price_now), pricing_interval);
     tasks.spawn(async move {
         cancel.run_until_cancelled(tending).await;
     });
     tracing::info!(%rpc_addr, "ledger started");
-    Ok(Running { rpc_addr, service, price_now, tasks })
+    Ok(Running { rpc_addr, service, kafka_obstacle, price_now, tasks })
 }
 
 async fn bind(address: SocketAddr, port_fallback: bool) -> Result<(TcpListener, SocketAddr), StartError> {
@@ -175,7 +217,7 @@ async fn tend(
 ) {
     let (mut wait, longest) = PREPARE_WAIT;
     let mut failures = 0u64;
-    while let Err(error) = store::migrate(&service.pool).await {
+    while let Err(error) = store::migrate(&service.intake.pool).await {
         failures += 1;
         if failures.is_power_of_two() {
             tracing::warn!(
@@ -190,10 +232,10 @@ async fn tend(
     migrated.send_replace(true);
     service.here();
     loop {
-        match price_unpriced(&service.pool, &service.clock).await {
+        match price_unpriced(&service.intake.pool, &service.intake.clock).await {
             Ok(priced) => {
                 service.here();
-                service.metrics.unpriced(priced.waiting);
+                service.intake.metrics.unpriced(priced.waiting);
                 if priced.charged > 0 {
                     tracing::info!(
                         charged = priced.charged,

@@ -4,8 +4,12 @@ pub(crate) mod charges;
 pub(crate) mod dead_letters;
 pub(crate) mod executions;
 pub(crate) mod goodput;
+pub(crate) mod hearing;
 pub(crate) mod idempotency;
 pub(crate) mod json;
+pub(crate) mod offsets;
+pub(crate) mod orphans;
+pub(crate) mod outbox;
 pub(crate) mod rejections;
 pub(crate) mod senders;
 

@@ -9,6 +9,7 @@ use super::{count, wire_name};
 /// A record on its way to the table.
 #[derive(Debug)]
 pub(crate) struct Execution<'a> {
+    pub(crate) sender: &'a str,
     pub(crate) sequence: i64,
     pub(crate) event: &'a CloudEvent<ExecutionData>,
     pub(crate) record: &'a str,
@@ -16,7 +17,6 @@ pub(crate) struct Execution<'a> {
 
 pub(crate) async fn insert(
     connection: &mut PgConnection,
-    sender: &str,
     executions: &[Execution<'_>],
     now: DateTime<Utc>,
 ) -> Result<(), sqlx::Error> {
@@ -36,18 +36,18 @@ pub(crate) async fn insert(
         "INSERT INTO ledger_executions (sender, stored_at, request_id, attempt, sequence, tenant_id, version_id,
              worker_id, instance_id, prompt_tokens, cached_tokens, computed_tokens, generated_tokens, device_us,
              outcome, started_at, finished_at, recovered, record)
-         SELECT $1, $2, request_id, attempt, sequence, tenant_id, version_id, worker_id, instance_id, prompt_tokens,
+         SELECT sender, $1, request_id, attempt, sequence, tenant_id, version_id, worker_id, instance_id, prompt_tokens,
              cached_tokens, computed_tokens, generated_tokens, device_us, outcome, started_at, finished_at, recovered,
              record::json
-         FROM unnest($3::text[], $4::bigint[], $5::bigint[], $6::text[], $7::text[], $8::text[], $9::text[],
+         FROM unnest($2::text[], $3::text[], $4::bigint[], $5::bigint[], $6::text[], $7::text[], $8::text[], $9::text[],
              $10::bigint[], $11::bigint[], $12::bigint[], $13::bigint[], $14::bigint[], $15::text[],
              $16::timestamptz[], $17::timestamptz[], $18::boolean[], $19::text[])
-         AS t(request_id, attempt, sequence, tenant_id, version_id, worker_id, instance_id, prompt_tokens,
+         AS t(sender, request_id, attempt, sequence, tenant_id, version_id, worker_id, instance_id, prompt_tokens,
              cached_tokens, computed_tokens, generated_tokens, device_us, outcome, started_at, finished_at, recovered,
              record)",
     )
-    .bind(sender)
     .bind(now)
+    .bind(executions.iter().map(|execution| execution.sender).collect::<Vec<_>>())
     .bind(words(|data| data.request.to_string()))
     .bind(column(|data| i64::from(data.attempt)))
     .bind(executions.iter().map(|execution| execution.sequence).collect::<Vec<_>>())
@@ -64,7 +64,7 @@ pub(crate) async fn insert(
     .bind(times(|data| data.started_at))
     .bind(times(|data| data.finished_at))
     .bind(executions.iter().map(|execution| execution.event.data.recovered).collect::<Vec<_>>())
-    .bind(executions.iter().map(|execution| execution.record.to_owned()).collect::<Vec<_>>())
+    .bind(executions.iter().map(|execution| execution.record).collect::<Vec<_>>())
     .execute(connection)
     .await?;
     Ok(())

@@ -2,10 +2,14 @@
 #![allow(clippy::unwrap_used, clippy::panic, clippy::allow_attributes)]
 
 mod faults;
+mod dead_letters;
 mod money;
+mod orphan_property;
+mod orphans;
 mod property;
 mod records;
 mod support;
+mod tampering;
 mod tenants;
 mod verify;
 

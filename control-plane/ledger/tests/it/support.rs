@@ -12,12 +12,13 @@ use tonic::transport::{Channel, Endpoint};
 use weir_ledger::{Config, Deps, RawConfig, Running};
 use weir_schemas::clock::Clock;
 use weir_schemas::ids::{GatewayId, KeyId, RequestId, TenantId, VersionId, WorkerId};
+use weir_schemas::kafka::RawKafka;
 use weir_schemas::records::{
     ChargeData, ChargeRecord, EXECUTIONS_TOPIC, ExecutionData, ExecutionRecord, USAGE_TOPIC,
 };
 use weir_schemas::rpc::auth::{AttachSecret, InternalSecret};
 use weir_schemas::rpc::ledger::ledger_client::LedgerClient;
-use weir_schemas::rpc::ledger::{AppendRequest, Record};
+use weir_schemas::rpc::ledger::{AppendRequest, AppendResponse, Record};
 
 use crate::private_postgres::PrivatePostgres;
 
@@ -53,6 +54,11 @@ pub(crate) fn at(seconds: i64) -> DateTime<Utc> {
 }
 
 pub(crate) async fn start_on(url: &str) -> Ledger {
+    start_with(url, RawKafka::default()).await
+}
+
+/// On this database, reading from this broker.
+pub(crate) async fn start_with(url: &str, kafka: RawKafka) -> Ledger {
     let secret = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(secret.path(), SECRET).unwrap();
     let raw = RawConfig {
@@ -60,6 +66,7 @@ pub(crate) async fn start_on(url: &str) -> Ledger {
         database_url: url.to_owned(),
         internal_secret_file: secret.path().to_owned(),
         pricing_interval_ms: 3_600_000,
+        kafka,
         ..RawConfig::default()
     };
     let config = Config::try_from(raw).unwrap();
@@ -73,7 +80,12 @@ pub(crate) async fn start_on(url: &str) -> Ledger {
 impl Ledger {
     /// On a fresh database of the shared server, with a price for [`VERSION`].
     pub(crate) async fn start() -> Self {
-        let ledger = start_on(&PrivatePostgres::shared().fresh_database()).await;
+        Self::start_reading(RawKafka::default()).await
+    }
+
+    /// The same, reading from this broker.
+    pub(crate) async fn start_reading(kafka: RawKafka) -> Self {
+        let ledger = start_with(&PrivatePostgres::shared().fresh_database(), kafka).await;
         ledger.ready().await;
         ledger.version(VERSION).await;
         ledger.version(UNPRICED).await;
@@ -95,6 +107,14 @@ impl Ledger {
     pub(crate) async fn try_append(&self, sender: &str, records: Vec<Record>) -> Result<u64, tonic::Status> {
         let request = AppendRequest { sender_id: sender.to_owned(), records };
         Ok(self.client_with(SECRET).append(request).await?.into_inner().watermark)
+    }
+
+    /// What a sender is told: its watermark, and the generation.
+    pub(crate) async fn standing(&self, sender: &str) -> (u64, u64) {
+        let request = AppendRequest { sender_id: sender.to_owned(), records: Vec::new() };
+        let AppendResponse { watermark, generation } =
+            self.client_with(SECRET).append(request).await.unwrap().into_inner();
+        (watermark, generation)
     }
 
     /// Appends as the gateway; returns its watermark.
