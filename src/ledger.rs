@@ -65,3 +65,31 @@ async fn serve(config: Config, ops: ops::RawConfig, mut process: Process) -> any
     ended.cancel();
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use crate::Cli;
+
+    #[test]
+    fn the_process_and_what_is_asked_of_it_do_not_mix() {
+        let check = |line: &str, is_right: bool| {
+            let parsed = Cli::try_parse_from(line.split(' '));
+            assert_eq!(parsed.is_ok(), is_right, "{line}: {parsed:?}");
+        };
+        check("weir ledger --config ledger.toml", true);
+        check("weir ledger --config ledger.toml --check-config", true);
+        check("weir ledger", false);
+        check("weir ledger verify", true);
+        check("weir ledger --config ledger.toml verify", false);
+        check("weir ledger verify --config ledger.toml --json", true);
+        check("weir ledger verify --from 2026-01-01T00:00:00Z --to 2026-02-01T00:00:00+01:00", true);
+        check("weir ledger verify --from yesterday", false);
+        check("weir ledger dead-letters list --all", true);
+        check("weir ledger dead-letters replay 1 2 --by anna", true);
+        check("weir ledger dead-letters replay 1", false);
+        check("weir ledger dead-letters write-off 1 --by anna", false);
+        check("weir ledger dead-letters write-off 1 --by anna --why lost", true);
+    }
+}

@@ -116,3 +116,37 @@ fn list<T>(text: &mut String, title: &str, findings: &Findings<T>, line: impl Fn
         .and_then(|()| if more > 0 { writeln!(text, "  and {more} more (--json)") } else { Ok(()) });
     debug_assert!(written.is_ok());
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn people_see_the_totals_the_first_findings_and_how_many_more_there_are() {
+        let range = Range { from: DateTime::UNIX_EPOCH, to: DateTime::UNIX_EPOCH + SETTLING };
+        let clean = describe(&VerifyReport::default(), range);
+        assert!(clean.starts_with("The ledger is clean: 0 gaps, 0 duplicates, 0 differences"), "{clean}");
+        assert_eq!(clean.lines().count(), 3, "{clean}");
+        let found = |number: usize| Difference {
+            subject: format!("req_{number}"),
+            what: "executed but not charged".into(),
+            left: "0 0 0".into(),
+            right: "40 32 4".into(),
+        };
+        let report = VerifyReport {
+            differences: Findings { total: 2_000, listed: (0..1_000).map(found).collect() },
+            ..VerifyReport::default()
+        };
+        let unclean = describe(&report, range);
+        assert!(
+            unclean.starts_with("The ledger is NOT clean: 0 gaps, 0 duplicates, 2000 differences"),
+            "{unclean}"
+        );
+        assert!(
+            unclean.contains("  req_19: executed but not charged: [0 0 0] against [40 32 4]\n"),
+            "{unclean}"
+        );
+        assert!(!unclean.contains("req_20:"), "{unclean}");
+        assert!(unclean.ends_with("  and 1980 more (--json)"), "{unclean}");
+    }
+}

@@ -24,21 +24,32 @@ use crate::store::orphans::OrphanExecution;
 use crate::store::{Verdict, count, hearing, idempotency, orphans, verdict};
 use from_executions::charge_record;
 
-/// Several passes within the pause that would start the grace anew.
-const PASS_INTERVAL: Duration = Duration::from_secs(5);
+/// Several passes within the pause that would start the grace anew; each looks again at a minute's executions.
+const PASS_INTERVAL: Duration = Duration::from_secs(10);
 /// Requests of one pass: an installation that lost a busy gateway has hundreds.
 const PASS_REQUESTS: i64 = 500;
 /// The first pass over a large ledger looks through all of it.
 const STATEMENT_TIMEOUT: &str = "SET LOCAL statement_timeout = '10min'";
 
 /// Looks for orphans, once there are tables, for ever.
-pub(crate) async fn tend(intake: Intake, mut migrated: watch::Receiver<bool>, grace: Duration) {
+pub(crate) async fn tend(
+    intake: Intake,
+    mut migrated: watch::Receiver<bool>,
+    grace: Duration,
+    has_kafka: bool,
+) {
     // Its sender lives as long as the ledger.
     drop(migrated.wait_for(|&migrated| migrated).await);
+    let mut is_stale = !has_kafka;
     loop {
+        // Partitions of a broker that is not configured any more would be waited for without end.
+        if is_stale && let Ok(mut connection) = intake.pool.acquire().await {
+            is_stale = hearing::forget(&mut connection, None).await.is_err();
+        }
         match charge_orphans(&intake.pool, &intake.clock, grace).await {
             Ok(0) => {}
             Ok(charged) => {
+                intake.metrics.orphans(u64::try_from(charged).unwrap_or(0));
                 tracing::warn!(charged, "requests without a charge record were charged from executions");
             }
             Err(error) => match verdict(&error) {
@@ -64,7 +75,7 @@ pub async fn charge_orphans(pool: &PgPool, clock: &Clock, grace: Duration) -> Re
     if !orphans::take_turn(&mut transaction).await? {
         return Ok(0);
     }
-    hearing::note(&mut transaction, hearing::RPC, now).await?;
+    hearing::note(&mut transaction, &[hearing::RPC.to_owned()], now).await?;
     let mut charged = 0;
     if hearing::has_heard_for(&mut transaction, grace, now).await? {
         orphans::look(&mut transaction, now - grace).await?;

@@ -3,8 +3,9 @@
 use chrono::{DateTime, TimeDelta, Utc};
 use sqlx::PgConnection;
 
-/// A transaction that stored executions may commit this long after the time it noted for them.
-const LATEST_COMMIT: TimeDelta = TimeDelta::minutes(2);
+/// A transaction that stored executions may commit this long after the time it noted for them, by another ledger's
+/// clock; a batch is given up after half of it.
+const LATEST_COMMIT: TimeDelta = TimeDelta::minutes(1);
 
 /// Takes the turn of the one process that looks for orphans now; false if another has it.
 pub(crate) async fn take_turn(connection: &mut PgConnection) -> Result<bool, sqlx::Error> {

@@ -89,9 +89,9 @@ pub(super) async fn goodput(
     find(
         connection,
         "WITH reported AS (
-             SELECT DISTINCT ON (sender, sequence) received_at, record FROM ledger_charges WHERE reason <> 'execution'
+             SELECT DISTINCT ON (sender, sequence, request_id) received_at, record FROM ledger_charges WHERE reason <> 'execution'
                  AND received_at >= date_trunc('minute', $1) AND received_at < date_trunc('minute', $2)
-             ORDER BY sender, sequence, entry DESC
+             ORDER BY sender, sequence, request_id, entry DESC
          ), records AS (
              SELECT received_at, record FROM reported
              UNION ALL

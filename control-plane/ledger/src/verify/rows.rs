@@ -49,6 +49,8 @@ WHERE (o.groups, o.requests, o.prompt, o.cached, o.generated, o.reasoning)
     OR o.received_at - r.received_at NOT BETWEEN interval '-1 microsecond' AND interval '1 microsecond'
     OR l.finished_at - r.finished_at NOT BETWEEN interval '-1 microsecond' AND interval '1 microsecond'
     OR l.record ->> 'id' <> l.request_id OR l.record ->> 'source' <> l.sender
+    OR l.reason = 'idempotent_repeat' AND o.chargeable IS TRUE
+    OR l.reason <> 'execution' AND (l.entry > 0) <> (l.reason = 'correction')
     -- How it ended decides whether it is charged; only a repeat of an answered key is let off.
     OR (o.chargeable <> (r.finish_reason IN ('stop', 'length', 'tool_calls', 'cancelled', 'deadline', 'replica_lost')
                 OR r.finish_reason = 'error' AND r.generated_tokens > 0)

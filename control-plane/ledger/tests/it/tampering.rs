@@ -6,9 +6,16 @@ use weir_schemas::ids::{RequestId, TenantId, VersionId};
 use crate::support::{Ledger, TENANT, UNPRICED, VERSION, at};
 use crate::verify::{check, consistent};
 
+/// Tables whose rows triggers guard.
+const GUARDED: &[&str] = &["ledger_sequences", "ledger_charges", "ledger_executions"];
+
 /// As someone with the database's password and bad intent.
 pub(crate) async fn by_hand(ledger: &Ledger, sql: &str) {
-    let script = format!("SET session_replication_role = replica; {sql}; RESET session_replication_role");
+    let triggers = |state: &str| {
+        let alter = |table: &&str| format!("ALTER TABLE {table} {state} TRIGGER USER;");
+        GUARDED.iter().map(alter).collect::<String>()
+    };
+    let script = format!("{} {sql}; {}", triggers("DISABLE"), triggers("ENABLE"));
     sqlx::raw_sql(&script).execute(&ledger.pool).await.unwrap();
 }
 
@@ -80,6 +87,8 @@ const CHARGE_COLUMNS: &[(&str, &str)] = &[
     ("sender", "'gtw_0000000000000000000000000z'"),
     ("sequence", "99"),
     ("reason", "'idempotent_repeat'"),
+    ("reason", "'execution'"),
+    ("reason", "'correction'"),
     ("chargeable", "false, amount = 0, prompt_amount = 0, cached_prompt_amount = 0, generated_amount = 0"),
     (
         "chargeable",
@@ -187,7 +196,7 @@ async fn roll_ups_sequences_and_watermarks() {
     }
     ledger.finds("DELETE FROM ledger_sequences WHERE sequence = 2").await;
     ledger.finds("DELETE FROM ledger_sequences WHERE sequence = 5").await;
-    ledger.finds("UPDATE ledger_sequences SET event_id = 'other' WHERE sequence = 2").await;
+    ledger.finds("UPDATE ledger_sequences SET event_id = 'other' WHERE sender LIKE 'gtw%' AND sequence = 2").await;
     ledger.finds("UPDATE ledger_sequences SET sequence = 9 WHERE sequence = 5").await;
     ledger.finds("UPDATE ledger_senders SET watermark = watermark + 1").await;
     ledger.finds("UPDATE ledger_senders SET watermark = watermark - 1").await;
