@@ -45,9 +45,13 @@ impl Api {
     }
 
     fn with(installation: &Installation, key: Option<String>) -> Self {
+        Self::new(&installation.env["WEIR_BASE_URL"], &installation.env["WEIR_ADMIN_URL"], key)
+    }
+
+    /// At these addresses: `…/v1` of a gateway, `…/api/v1` of a control plane.
+    pub fn new(base_url: &str, admin_url: &str, key: Option<String>) -> Self {
         let http = reqwest::Client::builder().timeout(REQUEST_TIMEOUT).build().unwrap();
-        let (base_url, admin_url) = (&installation.env["WEIR_BASE_URL"], &installation.env["WEIR_ADMIN_URL"]);
-        Self { http, base_url: base_url.clone(), admin_url: admin_url.clone(), key }
+        Self { http, base_url: base_url.to_owned(), admin_url: admin_url.to_owned(), key }
     }
 
     /// The same addresses with another credential, or none.
@@ -65,6 +69,18 @@ impl Api {
         let bytes = body.map_or_else(Vec::new, |body| serde_json::to_vec(&body).unwrap());
         let response = self.request(method, format!("{}{path}", self.admin_url), bytes).await.unwrap();
         (response.status(), response.json().await.unwrap_or(Value::Null))
+    }
+
+    /// The same of a control plane that may be away: nothing where it does not answer.
+    pub async fn try_control(
+        &self,
+        method: Method,
+        path: &str,
+        body: Option<Value>,
+    ) -> Option<(StatusCode, Value)> {
+        let bytes = body.map_or_else(Vec::new, |body| serde_json::to_vec(&body).unwrap());
+        let response = self.request(method, format!("{}{path}", self.admin_url), bytes).await.ok()?;
+        Some((response.status(), response.json().await.unwrap_or(Value::Null)))
     }
 
     async fn request(&self, method: Method, url: String, body: Vec<u8>) -> reqwest::Result<Response> {

@@ -10,8 +10,14 @@
 )]
 
 pub mod api;
+pub mod cluster;
+pub mod faults;
 pub mod installation;
 pub mod json_schema;
 pub mod ledger;
 pub mod metrics;
+#[path = "../support/private_kafka.rs"]
+pub mod private_kafka;
+#[path = "../support/private_postgres.rs"]
+pub mod private_postgres;
 pub mod wait;

@@ -9,7 +9,12 @@ pub struct Scrape(String);
 impl Scrape {
     /// Of the whole process.
     pub async fn of(installation: &Installation) -> Self {
-        let response = reqwest::get(&installation.env["WEIR_METRICS_URL"]).await.unwrap();
+        Self::at(&installation.env["WEIR_METRICS_URL"]).await
+    }
+
+    /// Of the process that answers at this URL.
+    pub async fn at(url: &str) -> Self {
+        let response = reqwest::get(url).await.unwrap();
         Self(response.error_for_status().unwrap().text().await.unwrap())
     }
 

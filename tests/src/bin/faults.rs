@@ -1,0 +1,14 @@
+//! `make faults`: the long form of what `tests/e2e/faults.rs` runs in short. `SEED=7 make faults` chooses differently.
+#![allow(
+    clippy::unwrap_used,
+    clippy::allow_attributes,
+    reason = "a check for people, which fails by panicking"
+)]
+
+use weir_tests::faults::scenario::{Size, run};
+
+#[tokio::main]
+async fn main() {
+    let seed = std::env::var("SEED").map_or(1, |seed| seed.parse().unwrap());
+    run(Size::full(seed)).await;
+}
