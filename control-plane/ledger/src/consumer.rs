@@ -157,7 +157,10 @@ impl Consumer {
             Ok(message) => message,
             Err(error) => {
                 tracing::debug!(error = &error as &dyn std::error::Error, "the Kafka client reports");
-                return !matches!(error, KafkaError::MessageConsumption(_));
+                if needs_someone(&error) {
+                    self.trouble(&UpkeepError::Kafka(error));
+                }
+                return false;
             }
         };
         let Some(partition) = Partition::of(message.topic(), message.partition()) else { return true };
@@ -297,4 +300,21 @@ impl Consumer {
         self.service.intake.metrics.kafka_up(true);
         self.obstacle.send_replace(None);
     }
+}
+
+/// Whether an error of the client will not mend itself: permissions, or messages that it cannot unpack.
+fn needs_someone(error: &KafkaError) -> bool {
+    use rdkafka::error::RDKafkaErrorCode as Code;
+    let code = error.rdkafka_error_code();
+    code.is_some_and(|code| {
+        let wanted = [
+            Code::TopicAuthorizationFailed,
+            Code::GroupAuthorizationFailed,
+            Code::SaslAuthenticationFailed,
+            Code::BadCompression,
+            Code::BadMessage,
+            Code::NotImplemented,
+        ];
+        wanted.contains(&code)
+    })
 }

@@ -7,6 +7,10 @@ const DAY_MS: i64 = 24 * 60 * 60 * 1000;
 /// A record is at most 32 KiB; its headers and Kafka's own frame are far below the rest.
 pub(super) const MESSAGE_BYTES_MAX: u64 = 64 * 1024;
 
+/// As senders compress, so that the broker need not; and what anyone else sends is brought into it, because a batch in
+/// a form that the ledger's client was not built for would hold its partition up.
+pub(super) const COMPRESSION: &str = "lz4";
+
 /// A topic of Weir's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Topic {
@@ -67,7 +71,7 @@ impl Topic {
     /// What an operator runs to make it.
     pub fn creation_command(self, kafka: &Kafka) -> String {
         format!(
-            "kafka-topics.sh --bootstrap-server {} --create --topic {} --partitions {} --config cleanup.policy=delete --config retention.ms={}",
+            "kafka-topics.sh --bootstrap-server {} --create --topic {} --partitions {} --config cleanup.policy=delete --config compression.type={COMPRESSION} --config retention.ms={}",
             kafka.brokers(),
             self.name(),
             self.partitions(kafka),

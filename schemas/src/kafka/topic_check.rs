@@ -9,11 +9,11 @@ use rdkafka::admin::{
 use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 use rdkafka::metadata::Metadata;
 
-use super::topic::MESSAGE_BYTES_MAX;
+use super::topic::{COMPRESSION, MESSAGE_BYTES_MAX};
 use super::{ClientLog, Kafka, Topic};
 
 /// Of one request; a cluster that needs longer is asked again.
-const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Why the topics are not as they must be. Everything but a wrong setting may mend itself, so callers try again.
 #[derive(Debug, thiserror::Error)]
@@ -123,6 +123,7 @@ impl<'a> Check<'a> {
                 NewTopic::new(topic.name(), partitions, TopicReplication::Fixed(-1))
                     .set("cleanup.policy", "delete")
                     .set("retention.ms", retention)
+                    .set("compression.type", COMPRESSION)
             })
             .collect();
         let outcomes = self.admin.create_topics(&new_topics, &self.options).await;

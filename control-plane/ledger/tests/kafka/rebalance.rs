@@ -3,19 +3,35 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use sqlx::Connection;
-use weir_schemas::ids::GatewayId;
+use weir_schemas::ids::{GatewayId, TenantId};
+use weir_schemas::records::{DAMAGED_TOPIC, ExecutionData};
+use weir_schemas::rpc::ledger::Record;
 
 use crate::broker::{Broker, charge_in, charged};
-use crate::support::{Ledger, start_with, within_a_minute};
+use crate::support::{Ledger, WORKER, execution, start_with, within_a_minute};
 
 const GATEWAYS: [GatewayId; 2] = [GatewayId::from_u128(11), GatewayId::from_u128(12)];
+/// Its disk lost every record.
+const UNLUCKY: GatewayId = GatewayId::from_u128(13);
 
 async fn send(broker: &Broker, sequences: std::ops::RangeInclusive<u64>) {
     for sequence in sequences {
         for gateway in GATEWAYS {
             broker.send(&gateway.to_string(), [charge_in(gateway, sequence)]).await;
         }
+        broker.send(&WORKER.to_string(), [execution(sequence, sequence.into(), in_some_tenant)]).await;
+        broker.send(&UNLUCKY.to_string(), [damaged(sequence)]).await;
     }
+}
+
+/// Keys decide on partitions, and the group deals these out as it likes: each topic gets records in all of its own.
+fn in_some_tenant(data: &mut ExecutionData) {
+    data.tenant = TenantId::from_u128(100 + u128::from(data.sequence % 20));
+}
+
+fn damaged(sequence: u64) -> Record {
+    let key = TenantId::from_u128(100 + u128::from(sequence % 20)).to_string();
+    Record { sequence, topic: DAMAGED_TOPIC.into(), key, payload: b"{}".to_vec() }
 }
 
 /// Sends until told to stop; returns the last sequence number.
@@ -55,11 +71,14 @@ async fn ledgers_come_and_go_in_the_middle_of_the_stream_and_each_request_is_cha
         three
     };
     let (all, three) = tokio::join!(send_until(&broker, &stop), ledgers);
-    charged(&one, 2 * i64::try_from(all).unwrap()).await;
-    for gateway in GATEWAYS {
-        within_a_minute(async || one.standing(&gateway.to_string()).await == (all, 1)).await;
+    let senders = [GATEWAYS[0].to_string(), GATEWAYS[1].to_string(), WORKER.to_string(), UNLUCKY.to_string()];
+    for sender in senders {
+        within_a_minute(async || one.standing(&sender).await == (all, 1)).await;
     }
-    assert_eq!(one.count("ledger_dead_letters").await, 0);
+    let all = i64::try_from(all).unwrap();
+    charged(&one, 2 * all).await;
+    assert_eq!(one.count("ledger_executions").await, all);
+    assert_eq!(one.count("ledger_dead_letters").await, all);
     assert!(taken(&one) > 0 && taken(&three) > 0);
 }
 
