@@ -26,7 +26,7 @@ use crate::admission::Admission;
 use crate::background;
 use crate::config::Config;
 use crate::generation::{GenerationParts, ProgressBoard};
-use crate::http::{Edge, HttpServer, ServerLimits, router};
+use crate::http::{Edge, HttpServer, ServerLimits};
 use crate::indexed_config::{CurrentConfig, validate};
 use crate::metrics::Metrics;
 use crate::model_texts::ModelTexts;

@@ -108,7 +108,8 @@ fn billing(session: &Session, generate: &Generate) -> Result<Option<Billing>, St
         tier: match generate.class() {
             wire::Class::Interactive => Tier::Interactive,
             wire::Class::Batch => Tier::Batch,
-            wire::Class::Unspecified => return Err("class is not set".to_owned()),
+            // Refused as soon as it has its record.
+            wire::Class::Unspecified => return Ok(None),
         },
         received_at: DateTime::from_timestamp_micros(told.received_at_us)
             .ok_or("billing.received_at_us is no time")?,
