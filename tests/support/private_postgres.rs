@@ -1,5 +1,6 @@
-//! A private Postgres for one test process: its own directory, a unix socket only, no fsync, one fresh database a
-//! test. Included by `#[path]` from the integration tests of server, ledger and `tests`; it belongs to no crate.
+//! A private Postgres for one test process: its own directory, a unix socket only, no fsync (what was committed
+//! survives a kill, not a power cut), one fresh database a test. Included by `#[path]` from the integration tests of
+//! server, ledger and `tests`; it belongs to no crate.
 //!
 //! It never outlives the test process, not even one that is killed: a small shell holds the read end of a pipe
 //! whose write end only this process has, and stops the server and removes its directory when the pipe closes.
@@ -162,7 +163,7 @@ impl PrivatePostgres {
 
     fn settings(&self) -> String {
         format!(
-            "listen_addresses = ''\nunix_socket_directories = '{}'\nfsync = off\nsynchronous_commit = off\n\
+            "listen_addresses = ''\nunix_socket_directories = '{}'\nfsync = off\n\
              full_page_writes = off\nmax_connections = 200\nshared_buffers = 32MB\n",
             self.root.display()
         )
