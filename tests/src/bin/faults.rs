@@ -1,4 +1,5 @@
-//! `make faults`: the long form of what `tests/e2e/faults.rs` runs in short. `SEED=7 make faults` chooses differently.
+//! `make faults`: the long form of what `tests/e2e/faults.rs` runs in short. `SEED=7 make faults` chooses
+//! differently; `SHORT=1` takes the short form.
 #![allow(
     clippy::unwrap_used,
     clippy::allow_attributes,
@@ -10,5 +11,6 @@ use weir_tests::faults::scenario::{Size, run};
 #[tokio::main]
 async fn main() {
     let seed = std::env::var("SEED").map_or(1, |seed| seed.parse().unwrap());
-    run(Size::full(seed)).await;
+    let size = if std::env::var_os("SHORT").is_some() { Size::short(seed) } else { Size::full(seed) };
+    run(size).await;
 }

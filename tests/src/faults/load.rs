@@ -16,6 +16,8 @@ use crate::api::{Tenant, chat_body};
 
 /// Between two tries of a client that was refused or could not connect.
 const RETRY_AFTER: Duration = Duration::from_millis(150);
+/// A cancelled request is closed within a step of its worker; steps are long where the machine is busy.
+const CANCELLATION: Duration = Duration::from_secs(1);
 /// A client that never gets through gives up; no outage here lasts that long.
 const PATIENCE: Duration = Duration::from_secs(180);
 
@@ -35,12 +37,19 @@ pub struct Load {
 pub struct Progress {
     /// Requests that are over.
     pub done: AtomicUsize,
-    /// Requests that a gateway may hold now.
-    pub in_flight: AtomicUsize,
+    in_flight: AtomicUsize,
+    left_at: Mutex<Vec<Instant>>,
     receipts: Mutex<Vec<Receipt>>,
 }
 
 impl Progress {
+    /// Requests that a gateway may hold now: those that clients wait for, and those that they left a moment ago, which the
+    /// gateway closes once the worker has said how far it came.
+    pub fn in_flight(&self) -> usize {
+        let just_left = self.left_at.lock().unwrap().iter().filter(|at| at.elapsed() <= CANCELLATION).count();
+        self.in_flight.load(Ordering::SeqCst) + just_left
+    }
+
     /// Takes over the receipts of another load.
     pub fn adopt(&self, receipts: Vec<Receipt>) {
         self.receipts.lock().unwrap().extend(receipts);
@@ -137,6 +146,9 @@ impl Request {
             Some(patience) => tokio::time::timeout(patience, exchange).await.unwrap_or(Outcome::Left),
             None => exchange.await,
         };
+        if outcome == Outcome::Left {
+            progress.left_at.lock().unwrap().push(Instant::now());
+        }
         progress.in_flight.fetch_sub(1, Ordering::SeqCst);
         Receipt { outcome, took: started.elapsed(), ..receipt }
     }

@@ -182,7 +182,7 @@ async fn create_tenants(cluster: &Cluster, count: usize) -> Vec<Tenant> {
 
 /// Does it; how many requests were in flight where it killed a gateway.
 async fn strike(cluster: &Cluster, disk: &SmallDisk, progress: &Progress, fault: Fault) -> usize {
-    let in_flight = || progress.in_flight.load(Ordering::SeqCst);
+    let in_flight = || progress.in_flight();
     match fault {
         Fault::Kill(part) => {
             let before = in_flight();
@@ -303,7 +303,7 @@ async fn settle(cluster: &Cluster) {
 }
 
 fn verify_is_clean(cluster: &Cluster) {
-    let output = cluster.verify();
+    let output = cluster.verify_all();
     let said = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success(), "weir ledger verify: {said}{}", String::from_utf8_lossy(&output.stderr));
     say(&format!("weir ledger verify says:\n{said}"));

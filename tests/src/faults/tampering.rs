@@ -43,7 +43,7 @@ pub async fn is_noticed(cluster: &Cluster, receipts: &[Receipt], allowance: Allo
         change(&mut connection, &deed.replace("{victim}", VICTIM)).await;
         let wrong = check(receipts, &Books::read(&mut connection).await, allowance);
         assert!(!wrong.is_empty(), "a charge that is {name} is not noticed by the receipts");
-        let output = cluster.verify();
+        let output = cluster.verify_all();
         let said = String::from_utf8_lossy(&output.stdout);
         assert_eq!(
             output.status.code(),
@@ -55,7 +55,7 @@ pub async fn is_noticed(cluster: &Cluster, receipts: &[Receipt], allowance: Allo
     }
     execute(&mut connection, "DROP TABLE kept").await;
     let wrong = check(receipts, &Books::read(&mut connection).await, allowance);
-    assert!(wrong.is_empty() && cluster.verify().status.success(), "all deeds are undone: {wrong:?}");
+    assert!(wrong.is_empty() && cluster.verify_all().status.success(), "all deeds are undone: {wrong:?}");
 }
 
 /// Changes what is never changed.
