@@ -8,7 +8,7 @@ use super::*;
 fn arrivals(tokens: u64) -> Arrivals {
     let at = Instant::now();
     let some = (tokens > 0).then_some(at);
-    Arrivals { tokens, first_at: some, last_at: some, gaps: GapStats::default() }
+    Arrivals { tokens, first_at: some, last_at: some, ..Arrivals::default() }
 }
 
 #[test]
@@ -104,6 +104,7 @@ fn targets_are_judged_by_the_first_token_and_the_mean_gap() {
         first_at: Some(start + Duration::from_millis(201)),
         last_at: Some(start + Duration::from_millis(391)),
         gaps,
+        ..Arrivals::default()
     };
     record.close(&Ending { reason: FinishReason::Stop, finished: None, arrivals });
     let data = written(&recorder).remove(0).data;
