@@ -266,15 +266,17 @@ fn kafka_message() {
     assert!(Topic::RECORDS.iter().any(|topic| topic.name() == sample["topic"]));
     let headers = sample["headers"].as_object().unwrap().iter();
     let headers = headers.map(|(key, value)| (key.as_str(), value.as_str().unwrap()));
-    let read = headers.clone().fold(OwnedHeaders::new(), |all, (key, value)| {
-        all.insert(Header { key, value: Some(value) })
-    });
+    let read = headers
+        .clone()
+        .fold(OwnedHeaders::new(), |all, (key, value)| all.insert(Header { key, value: Some(value) }));
     let origin = Origin::from_headers(Some(&read)).unwrap();
     let value: ChargeRecord = serde_json::from_value(sample["value"].clone()).unwrap();
     assert_eq!((origin.sender_id.as_str(), origin.sequence), (value.source.as_str(), value.data.sequence));
     assert_eq!(sample["key"], value.data.tenant.to_string());
     let written = Origin::to_headers(&origin.sender_id, origin.sequence);
-    let written: Vec<_> =
-        written.iter().map(|header| (header.key, std::str::from_utf8(header.value.unwrap()).unwrap())).collect();
+    let written: Vec<_> = written
+        .iter()
+        .map(|header| (header.key, std::str::from_utf8(header.value.unwrap()).unwrap()))
+        .collect();
     assert_eq!(written, headers.collect::<Vec<_>>());
 }

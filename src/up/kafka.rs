@@ -36,7 +36,6 @@ const POLL: Duration = Duration::from_millis(50);
 #[derive(Debug)]
 pub(crate) struct KafkaNode {
     node: Node,
-    home: PathBuf,
     /// Ours to wait for, unless it was adopted. Never killed by our own end.
     child: Option<Child>,
 }
@@ -60,7 +59,7 @@ impl KafkaNode {
         let node = Node::new(&home, &jars()?, Some(USUAL_PORT))?;
         let is_new = !node.data().join("meta.properties").exists();
         node.prepare("").context("is Java 17 installed? run: deploy/setup/install.sh kafka")?;
-        let mut kafka = Self { node, home, child: None };
+        let mut kafka = Self { node, child: None };
         if let Err(error) = kafka.spawn() {
             kafka.stop()?;
             return Err(error);
@@ -73,7 +72,7 @@ impl KafkaNode {
         let home = state.path("kafka");
         let folder = std::env::current_dir()?.join(JARS);
         let Some(node) = Node::of_last_start(&home, &folder) else { return Ok(None) };
-        let kafka = Self { node, home, child: None };
+        let kafka = Self { node, child: None };
         Ok(kafka.pid()?.map(|_| kafka))
     }
 
@@ -108,7 +107,7 @@ impl KafkaNode {
 
     fn spawn(&mut self) -> anyhow::Result<()> {
         // Java's own last words; Kafka's log is beside it.
-        let screen = self.home.join("screen.log");
+        let screen = self.node.home().join("screen.log");
         let screen = OpenOptions::new().create(true).write(true).truncate(true).mode(0o600).open(screen)?;
         let mut command = self.node.command();
         command.stdout(screen.try_clone()?).stderr(screen).process_group(0);
@@ -133,7 +132,7 @@ impl KafkaNode {
 
     /// The process, if it runs.
     fn pid(&self) -> anyhow::Result<Option<Pid>> {
-        let wanted = Node::mark(&self.home);
+        let wanted = Node::mark(self.node.home());
         for entry in std::fs::read_dir("/proc").context("cannot list processes")?.flatten() {
             let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else { continue };
             // One that ended meanwhile, or that is another user's, is not ours.

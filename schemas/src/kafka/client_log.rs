@@ -23,17 +23,31 @@ impl ClientLog {
     pub fn take_last_error(&self) -> Option<String> {
         self.last_error.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
+
+    fn remember(&self, reason: &str) {
+        let reason = reason.chars().take(REASON_CHARS_MAX).collect();
+        *self.last_error.lock().unwrap_or_else(PoisonError::into_inner) = Some(reason);
+    }
 }
 
 impl ClientContext for ClientLog {
+    /// A client that nobody polls tells its errors here only.
     fn log(&self, level: RDKafkaLogLevel, facility: &str, message: &str) {
         tracing::debug!(target: "kafka", ?level, facility, message);
+        if matches!(
+            level,
+            RDKafkaLogLevel::Emerg
+                | RDKafkaLogLevel::Alert
+                | RDKafkaLogLevel::Critical
+                | RDKafkaLogLevel::Error
+        ) {
+            self.remember(message);
+        }
     }
 
     fn error(&self, error: KafkaError, reason: &str) {
         tracing::debug!(target: "kafka", %error, reason);
-        let reason = reason.chars().take(REASON_CHARS_MAX).collect();
-        *self.last_error.lock().unwrap_or_else(PoisonError::into_inner) = Some(reason);
+        self.remember(reason);
     }
 }
 
@@ -52,5 +66,8 @@ mod tests {
         client.error(KafkaError::Global(RDKafkaErrorCode::BrokerTransportFailure), &"é".repeat(1000));
         assert_eq!(log.take_last_error(), Some("é".repeat(REASON_CHARS_MAX)));
         assert_eq!(log.take_last_error(), None);
+        client.log(RDKafkaLogLevel::Error, "FAIL", "refused");
+        client.log(RDKafkaLogLevel::Warning, "CONFWARN", "unimportant");
+        assert_eq!(log.take_last_error().as_deref(), Some("refused"));
     }
 }

@@ -4,6 +4,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 
 use rdkafka::ClientConfig;
+use rdkafka::config::RDKafkaLogLevel;
 use serde::{Deserialize, Serialize};
 
 /// Partitions of a record topic: consumers of one group that can share the work of a busy installation.
@@ -216,6 +217,7 @@ impl Kafka {
     /// [`ClientLog`](super::ClientLog) as its context.
     pub fn client_config(&self) -> ClientConfig {
         let mut config = ClientConfig::new();
+        config.set_log_level(RDKafkaLogLevel::Warning);
         config
             .set("bootstrap.servers", &self.brokers)
             .set("client.id", "weir")
@@ -432,6 +434,25 @@ mod tests {
             raw.sasl_password_file = password.path().to_owned();
         });
         assert!(matches!(empty, Err(KafkaConfigError::Password)));
+    }
+
+    /// The client library must have been built with what the settings offer.
+    #[test]
+    fn every_way_of_authentication_makes_a_client() {
+        use rdkafka::consumer::BaseConsumer;
+
+        let password = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(password.path(), "hidden phrase\n").unwrap();
+        for mechanism in [SaslMechanism::Plain, SaslMechanism::ScramSha256, SaslMechanism::ScramSha512] {
+            let kafka = checked(|raw| {
+                raw.security = Security::Tls;
+                raw.sasl_mechanism = mechanism;
+                raw.sasl_username = "weir".into();
+                raw.sasl_password_file = password.path().to_owned();
+            });
+            let client = kafka.unwrap().unwrap().client_config().create::<BaseConsumer>();
+            assert!(client.is_ok(), "{mechanism:?}: {:?}", client.err());
+        }
     }
 
     #[test]

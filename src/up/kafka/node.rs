@@ -2,11 +2,11 @@
 //! Who starts and ends the process is another's business: `weir up`, and the tests' starter in
 //! `tests/support/private_kafka.rs`, which includes this file.
 
-use std::fmt::Write as _;
 use std::io::{self, Read};
 use std::net::{Ipv4Addr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use weir_schemas::kafka::{Kafka, RawKafka};
@@ -26,7 +26,7 @@ pub(crate) struct Node {
     home: PathBuf,
     jars: PathBuf,
     pub(crate) port: u16,
-    controller_port: u16,
+    pub(crate) controller_port: u16,
 }
 
 impl Node {
@@ -38,11 +38,11 @@ impl Node {
         let (port, controller_port) = (kept.next().flatten(), kept.next().flatten());
         let port = match port.or(usual_port).filter(|&port| is_free(port)) {
             Some(port) => port,
-            None => free_port(&[])?,
+            None => free_port()?,
         };
         let controller_port = match controller_port.filter(|&port| is_free(port)) {
             Some(controller_port) => controller_port,
-            None => free_port(&[port])?,
+            None => free_port()?,
         };
         std::fs::write(home.join("ports"), format!("{port} {controller_port}\n"))?;
         Ok(Self { home: home.to_owned(), jars: jars.to_owned(), port, controller_port })
@@ -68,6 +68,11 @@ impl Node {
     /// A client's settings.
     pub(crate) fn client_settings(&self) -> RawKafka {
         RawKafka { brokers: self.address(), ..RawKafka::default() }
+    }
+
+    /// Its folder.
+    pub(crate) fn home(&self) -> &Path {
+        &self.home
     }
 
     /// Its data.
@@ -221,8 +226,7 @@ fn cluster_id() -> io::Result<String> {
     std::fs::File::open("/dev/urandom")?.read_exact(&mut random)?;
     let mut id = String::with_capacity(22);
     for byte in random {
-        // Writing to a string cannot fail.
-        let _ = write!(id, "{}", char::from(DIGITS[usize::from(byte % 16)]));
+        id.push(char::from(DIGITS[usize::from(byte % 16)]));
     }
     // The last digit stands for two bits only.
     Ok(id + "A")
@@ -232,13 +236,16 @@ fn is_free(port: u16) -> bool {
     TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok()
 }
 
-/// A port that nobody has; processes begin to look at different places.
-fn free_port(taken: &[u16]) -> io::Result<u16> {
+/// A port that nobody has. Processes begin to look at different places, and one process never looks at a place twice:
+/// whoever got a port takes seconds until it listens there.
+pub(crate) fn free_port() -> io::Result<u16> {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
     let count = u32::from(PORTS.end - PORTS.start);
     let start = std::process::id().wrapping_mul(31) % count;
-    let candidates = (0..count).filter_map(|step| u16::try_from((start + step) % count).ok());
-    candidates
+    std::iter::repeat_with(|| NEXT.fetch_add(1, Ordering::Relaxed))
+        .take(usize::from(PORTS.end - PORTS.start))
+        .filter_map(|step| u16::try_from(start.wrapping_add(step) % count).ok())
         .map(|offset| PORTS.start + offset)
-        .find(|port| !taken.contains(port) && is_free(*port))
+        .find(|port| is_free(*port))
         .ok_or_else(|| io::Error::other("no free port between 20000 and 32000"))
 }

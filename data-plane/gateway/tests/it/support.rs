@@ -133,6 +133,11 @@ impl Harness {
         self.running = Some(running);
     }
 
+    /// Changes the configuration for the next start.
+    pub fn configure(&mut self, change: impl FnOnce(&mut RawConfig)) {
+        change(&mut self.raw);
+    }
+
     pub async fn wait_ready(&self) {
         let probe = self.running.as_ref().unwrap().ready_probe();
         eventually("the gateway is ready", || probe().is_ok()).await;

@@ -180,9 +180,7 @@ impl Worker {
 
     /// The ledger has said how far it is.
     fn heard(&mut self, standing: Standing) {
-        if !self.rewinds.is_due(standing, self.sent, Instant::now().into_std()) {
-            return;
-        }
+        let Some(rewind) = self.rewinds.due(standing, self.sent, Instant::now().into_std()) else { return };
         let Standing { watermark, generation } = standing;
         tracing::warn!(
             watermark,
@@ -193,7 +191,10 @@ impl Worker {
         self.metrics.rewound();
         self.cursor.rewind(watermark);
         self.sent = watermark;
-        self.lost = watermark + 1..self.log.oldest_sequence();
+        self.lost = match rewind.rest_is_lost {
+            true => watermark + 1..self.log.oldest_sequence(),
+            false => 0..0,
+        };
         if !self.lost.is_empty() {
             tracing::error!(sequences = ?self.lost, "the ledger lost records that this log has deleted already");
         }

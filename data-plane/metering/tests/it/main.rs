@@ -9,3 +9,4 @@ mod private_kafka;
 mod reader;
 mod relay;
 mod sender;
+mod topics;

@@ -13,11 +13,13 @@ fn at(watermark: u64, generation: u64) -> Standing {
 fn a_direct_answer_that_lacks_something_rewinds_once_and_then_rarely() {
     let mut rewinds = Rewinds::at_once(MINUTE, 10 * MINUTE);
     let start = Instant::now();
-    assert!(!rewinds.is_due(at(5, 0), 5, start));
-    assert!(rewinds.is_due(at(5, 0), 8, start));
-    assert!(!rewinds.is_due(at(5, 0), 8, start + MINUTE / 2));
-    assert!(rewinds.is_due(at(6, 0), 8, start + MINUTE / 2), "another watermark is another loss");
-    assert!(rewinds.is_due(at(6, 0), 8, start + 2 * MINUTE), "not never again");
+    let mut due = |watermark, sent, now| rewinds.due(at(watermark, 0), sent, now);
+    let at_once = Some(Rewind { rest_is_lost: true });
+    assert_eq!(due(5, 5, start), None);
+    assert_eq!(due(5, 8, start), at_once, "nobody else can have what the log has deleted");
+    assert_eq!(due(5, 8, start + MINUTE / 2), None);
+    assert_eq!(due(6, 8, start + MINUTE / 2), at_once, "another watermark is another loss");
+    assert!(due(6, 8, start + 2 * MINUTE).is_some(), "not never again");
 }
 
 #[test]
@@ -25,48 +27,54 @@ fn a_ledger_that_moves_is_left_alone_one_that_stands_is_not() {
     let mut rewinds = Rewinds::patient(MINUTE, 10 * MINUTE);
     let start = Instant::now();
     for second in 0..600 {
-        assert!(!rewinds.is_due(at(second, 0), 10_000, start + Duration::from_secs(second)) || second == 0);
+        let due = rewinds.due(at(second, 0), 10_000, start + Duration::from_secs(second));
+        assert!(due.is_none() || second == 0, "the first word of all counts as another generation");
     }
     let stands = start + Duration::from_secs(599);
     let mut due = Vec::new();
     for second in 1..3_000 {
-        if rewinds.is_due(at(599, 0), 10_000, stands + Duration::from_secs(second)) {
-            due.push(second);
+        if let Some(rewind) = rewinds.due(at(599, 0), 10_000, stands + Duration::from_secs(second)) {
+            due.push((second, rewind.rest_is_lost));
         }
     }
-    // 1, 2, 4, 8, then at most 10 minutes apart.
-    assert_eq!(due, [60, 180, 420, 900, 1500, 2100, 2700]);
-    assert!(!rewinds.is_due(at(10_000, 0), 10_000, stands + 3_000 * Duration::from_secs(1)));
-    assert!(!rewinds.is_due(at(10_000, 0), 10_001, stands + 3_001 * Duration::from_secs(1)), "a new clock");
+    // 1, 2, 4, 8, then at most 10 minutes apart; what only the broker may have is given up late.
+    let sent_again = [60, 180, 420, 900].map(|second| (second, false));
+    assert_eq!(due[..4], sent_again);
+    assert_eq!(due[4..], [1500, 2100, 2700].map(|second| (second, true)));
+    let later = |seconds| stands + Duration::from_secs(seconds);
+    assert_eq!(rewinds.due(at(10_000, 0), 10_000, later(3_000)), None);
+    assert_eq!(rewinds.due(at(10_000, 0), 10_001, later(3_001)), None, "a new clock");
 }
 
 #[test]
 fn another_generation_rewinds_at_once_but_only_if_something_is_missing() {
     let mut rewinds = Rewinds::patient(MINUTE, 10 * MINUTE);
     let now = Instant::now();
-    assert!(!rewinds.is_due(at(0, 3), 0, now));
-    assert!(!rewinds.is_due(at(4, 3), 9, now));
-    assert!(rewinds.is_due(at(4, 4), 9, now));
-    assert!(!rewinds.is_due(at(4, 4), 9, now));
-    assert!(!rewinds.is_due(at(9, 5), 9, now));
-    assert!(rewinds.is_due(at(9, 2), 12, now), "a restored ledger may count from lower");
+    let mut due = |watermark, generation, sent| rewinds.due(at(watermark, generation), sent, now);
+    let at_once = Some(Rewind { rest_is_lost: false });
+    assert_eq!(due(0, 3, 0), None);
+    assert_eq!(due(4, 3, 9), None);
+    assert_eq!(due(4, 4, 9), at_once);
+    assert_eq!(due(4, 4, 9), None);
+    assert_eq!(due(9, 5, 9), None);
+    assert_eq!(due(9, 2, 12), at_once, "a restored ledger may count from lower");
 }
 
 #[test]
 fn what_was_sent_before_the_ledger_was_first_heard_is_sent_again() {
     let mut rewinds = Rewinds::patient(MINUTE, 10 * MINUTE);
-    assert!(rewinds.is_due(at(4, 7), 9, Instant::now()));
+    assert_eq!(rewinds.due(at(4, 7), 9, Instant::now()), Some(Rewind { rest_is_lost: false }));
 }
 
 #[test]
 fn time_in_which_the_ledger_could_not_move_does_not_count() {
     let mut rewinds = Rewinds::patient(MINUTE, 10 * MINUTE);
     let start = Instant::now();
-    rewinds.is_due(at(4, 0), 4, start);
-    assert!(!rewinds.is_due(at(4, 0), 9, start));
+    assert_eq!(rewinds.due(at(4, 0), 4, start), None);
+    assert_eq!(rewinds.due(at(4, 0), 9, start), None);
     rewinds.restart_clock(start + 5 * MINUTE);
-    assert!(!rewinds.is_due(at(4, 0), 9, start + 5 * MINUTE + MINUTE / 2));
-    assert!(rewinds.is_due(at(4, 0), 9, start + 6 * MINUTE));
+    assert_eq!(rewinds.due(at(4, 0), 9, start + 5 * MINUTE + MINUTE / 2), None);
+    assert!(rewinds.due(at(4, 0), 9, start + 6 * MINUTE).is_some());
 }
 
 /// What can happen to one sender's records on their way.
@@ -152,7 +160,7 @@ impl World {
             Step::Hear => {
                 self.heard = self.heard.max(self.watermark());
                 let standing = Standing { watermark: self.watermark(), generation: self.generation };
-                if self.rewinds.is_due(standing, self.sent, self.now) {
+                if self.rewinds.due(standing, self.sent, self.now).is_some() {
                     self.sent_again += self.sent - standing.watermark;
                     self.sent = standing.watermark;
                 }
