@@ -16,3 +16,4 @@ mod internal_rpc;
 mod limits;
 mod prefix_cache;
 mod revocation;
+mod stability;
