@@ -2,7 +2,8 @@
 //!
 //! Owns: the tables `ledger_*` and the promise that a batch is acknowledged only when its charges, roll-ups and the
 //! sender's watermark are committed together. Never: a price of its own (it reads `price_versions`), a change to a
-//! row once written, or a float. Start reading at [`start`], then `batch.rs` for what happens to a batch.
+//! row once written, or a float. Start reading at [`start`], then `batch.rs` for what happens to a batch, `consumer.rs`
+//! for how one comes out of Kafka.
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::panic, clippy::allow_attributes))]
 
 mod batch;

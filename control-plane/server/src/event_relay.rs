@@ -96,15 +96,16 @@ struct Relay {
 impl Relay {
     /// Relays what there is, if it is this control plane's turn; returns how much it was.
     async fn turn(&mut self) -> Result<usize, RelayError> {
-        let Some(mut turn) = self.store.relay_turn(PlatformScope::proven()).await? else {
-            return Ok(0);
-        };
+        // Before the turn: nobody else could have it while a broker that is away is waited for.
         let producer = match &self.producer {
             Some(producer) => producer.clone(),
             None => {
                 ensure_topics(&self.kafka, &[Topic::Control]).await?;
                 self.producer.insert(connect(&self.kafka)?).clone()
             }
+        };
+        let Some(mut turn) = self.store.relay_turn(PlatformScope::proven()).await? else {
+            return Ok(0);
         };
         let mut relayed = turn.relayed;
         if topic_end(&producer).await? <= relayed.topic_offset {
