@@ -87,7 +87,7 @@ fn list(args: &ListArgs) -> anyhow::Result<ExitCode> {
         loop {
             let letters = dead_letters::list(&pool, args.all, after, PAGE)
                 .await
-                .context("the ledger's database does not answer")?;
+                .context("the ledger's database cannot be read")?;
             let Some(last) = letters.last() else { return Ok(ExitCode::SUCCESS) };
             after = last.dead_letter;
             for letter in &letters {

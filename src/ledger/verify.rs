@@ -48,7 +48,7 @@ pub(super) fn run(args: &VerifyArgs) -> anyhow::Result<ExitCode> {
     let database = args.place.ledger()?.database()?;
     let report = block_on(async |_| {
         let pool = weir_ledger::connect(database, CONNECTIONS);
-        weir_ledger::verify(&pool, range).await.context("the ledger's database does not answer")
+        weir_ledger::verify(&pool, range).await.context("the ledger's database cannot be read")
     })?;
     say(&match args.json {
         true => serde_json::to_string_pretty(&Answer { clean: report.is_clean(), range, report: &report })?,

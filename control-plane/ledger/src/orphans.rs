@@ -105,7 +105,6 @@ async fn charge(
         .filter_map(|attempts| make(attempts, now).transpose())
         .collect::<Result<_, _>>()
         .map_err(|error| sqlx::Error::Decode(Box::new(error)))?;
-    let made = only_priced(connection, made).await?;
     let requests: Vec<String> = made.iter().map(|made| made.event.id.clone()).collect();
     let made = only_changed(connection, &requests, made).await?;
     let events: Vec<&ChargeRecord> = made.iter().map(|made| &made.event).collect();
@@ -131,24 +130,6 @@ fn make(attempts: &[OrphanExecution], now: DateTime<Utc>) -> Result<Option<Made>
     let Some((last, event)) = attempts.last().zip(charge_record(&records, now)) else { return Ok(None) };
     let record = serde_json::to_string(&event)?;
     Ok(Some(Made { sender: last.sender.clone(), sequence: last.sequence, event, record }))
-}
-
-/// What has something to be priced waits until there is a price.
-async fn only_priced(connection: &mut PgConnection, made: Vec<Made>) -> Result<Vec<Made>, sqlx::Error> {
-    let versions: Vec<String> = made.iter().map(|made| made.event.data.version.to_string()).collect();
-    let moments: Vec<DateTime<Utc>> = made.iter().map(|made| made.event.data.received_at).collect();
-    let priced = orphans::priced(connection, &versions, &moments).await?;
-    let is_free = |made: &Made| {
-        let data = &made.event.data;
-        let tokens = data.prompt_tokens + data.generated_tokens;
-        tokens == 0 || !data.finish_reason.is_chargeable(data.generated_tokens)
-    };
-    Ok(made
-        .into_iter()
-        .zip(priced)
-        .filter(|(made, priced)| *priced || is_free(made))
-        .map(|(made, _)| made)
-        .collect())
 }
 
 /// A request charged from executions before is charged anew only if they give something else now.

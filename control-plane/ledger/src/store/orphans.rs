@@ -54,9 +54,9 @@ pub(crate) struct OrphanExecution {
     pub(crate) record: String,
 }
 
-/// The executions of up to `limit` orphans whose last one has been here since `since`, and whose gateway, where it is
-/// known, has not been heard since then, or has reported requests received so long after the last one that it has
-/// none of this one in its log. In the order of attempts.
+/// The executions, in the order of attempts, of up to `limit` orphans: their last one has been here since `since`; there
+/// is a price, or nothing to be priced; and their gateway, where it is known, has not been heard since then, or has
+/// reported requests received so long after the last execution that it has none of this one in its log.
 pub(crate) async fn due(
     connection: &mut PgConnection,
     since: DateTime<Utc>,
@@ -66,12 +66,19 @@ pub(crate) async fn due(
     sqlx::query_as(
         "WITH known AS (
              SELECT o.request_id, max(e.stored_at) AS stored_at, max(e.finished_at) AS finished_at,
-                 max(e.record -> 'data' -> 'billing' ->> 'gateway') AS gateway
+                 max(e.record -> 'data' -> 'billing' ->> 'gateway') AS gateway, max(e.version_id) AS version_id,
+                 coalesce(max((e.record -> 'data' -> 'billing' ->> 'received_at')::timestamptz), min(e.started_at))
+                     AS received_at,
+                 sum(e.generated_tokens) > 0
+                     OR (array_agg(e.outcome <> 'error' AND e.cached_tokens + e.computed_tokens > 0
+                         ORDER BY e.attempt DESC, e.started_at DESC))[1] AS is_charged
              FROM ledger_orphans o JOIN ledger_executions e USING (request_id)
              WHERE e.outcome <> 'refused' GROUP BY 1
          ), due AS (
              SELECT k.request_id FROM known k LEFT JOIN ledger_senders s ON s.sender = k.gateway
              WHERE k.stored_at <= $1
+                 AND (NOT k.is_charged OR EXISTS (SELECT FROM price_versions p
+                     WHERE p.version_id = k.version_id AND p.effective_from <= k.received_at))
                  AND (s.heard_at IS NULL OR s.heard_at <= $1 OR EXISTS (
                      SELECT FROM ledger_charges c WHERE c.sender = k.gateway AND c.received_at >= k.finished_at + $2))
              ORDER BY k.request_id LIMIT $3
@@ -83,22 +90,6 @@ pub(crate) async fn due(
     .bind(since)
     .bind(grace)
     .bind(limit)
-    .fetch_all(connection)
-    .await
-}
-
-/// Which of these (version, moment) have a price.
-pub(crate) async fn priced(
-    connection: &mut PgConnection,
-    versions: &[String],
-    moments: &[DateTime<Utc>],
-) -> Result<Vec<bool>, sqlx::Error> {
-    sqlx::query_scalar(
-        "SELECT EXISTS (SELECT FROM price_versions p WHERE p.version_id = t.version AND p.effective_from <= t.moment)
-         FROM unnest($1::text[], $2::timestamptz[]) WITH ORDINALITY AS t(version, moment, place) ORDER BY place",
-    )
-    .bind(versions)
-    .bind(moments)
     .fetch_all(connection)
     .await
 }
