@@ -14,7 +14,8 @@ use crate::wait::PATIENCE;
 
 /// The model that `weir up` serves.
 pub const MODEL: &str = "smollm2-135m-instruct";
-const MODEL_FILE: &str = "SmolLM2-135M-Instruct.Q4_1.gguf";
+/// Its file among the models.
+pub(crate) const MODEL_FILE: &str = "SmolLM2-135M-Instruct.Q4_1.gguf";
 
 /// The repository's root.
 pub fn repository() -> &'static Path {
@@ -33,6 +34,7 @@ pub fn binary() -> PathBuf {
 #[derive(Debug)]
 pub struct Installation {
     folder: TempDir,
+    with_kafka: bool,
     child: Option<Child>,
     /// What `.weir/dev.env` says.
     pub env: HashMap<String, String>,
@@ -41,11 +43,22 @@ pub struct Installation {
 impl Installation {
     /// Starts a fresh one and waits until it serves.
     pub fn start() -> Self {
+        Self::start_in(false)
+    }
+
+    /// The same with a Kafka broker of its own.
+    pub fn start_with_kafka() -> Self {
+        let jars = repository().join(".cache/kafka/lib");
+        assert!(jars.is_dir(), "{} is missing: run deploy/setup/kafka.sh", jars.display());
+        Self::start_in(true)
+    }
+
+    fn start_in(with_kafka: bool) -> Self {
         let model = repository().join(".cache/models").join(MODEL_FILE);
         assert!(model.is_file(), "{} is missing: run `make models`", model.display());
         let folder = tempfile::Builder::new().prefix("weir-e2e-").tempdir().unwrap();
         std::os::unix::fs::symlink(repository().join(".cache"), folder.path().join(".cache")).unwrap();
-        let mut installation = Self { folder, child: None, env: HashMap::new() };
+        let mut installation = Self { folder, with_kafka, child: None, env: HashMap::new() };
         installation.resume();
         installation
     }
@@ -55,7 +68,8 @@ impl Installation {
         let screen = File::options().create(true).append(true).open(self.screen_path()).unwrap();
         let before = std::fs::read_to_string(self.screen_path()).unwrap().len();
         let mut command = Command::new(binary());
-        command.arg("up").current_dir(self.folder.path()).stdin(Stdio::null());
+        command.arg("up").args(self.with_kafka.then_some("--with-kafka"));
+        command.current_dir(self.folder.path()).stdin(Stdio::null());
         // A group of its own: Ctrl-C on the test run reaches us, and we stop it in order.
         let child =
             command.stdout(screen.try_clone().unwrap()).stderr(screen).process_group(0).spawn().unwrap();
@@ -80,7 +94,7 @@ impl Installation {
         child.wait().unwrap().success()
     }
 
-    /// Ends the process at once, as a crash does. Postgres lives on.
+    /// Ends the process at once, as a crash does. Postgres and Kafka live on.
     pub fn kill(&mut self) {
         let mut child = self.child.take().expect("it runs");
         child.kill().unwrap();
@@ -100,6 +114,17 @@ impl Installation {
     /// Its `.weir`.
     pub fn state_dir(&self) -> PathBuf {
         self.folder.path().join(".weir")
+    }
+
+    /// The process id of its Kafka broker, if one runs.
+    pub fn kafka_pid(&self) -> Option<u32> {
+        let mark = format!("-Dweir.home={}", self.state_dir().join("kafka").display());
+        let is_it = |pid: &u32| {
+            let command_line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+            command_line.split(|&byte| byte == 0).any(|word| word == mark.as_bytes())
+        };
+        let processes = std::fs::read_dir("/proc").unwrap().flatten();
+        processes.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).find(is_it)
     }
 
     /// What it has printed so far.
