@@ -1,8 +1,8 @@
 //! The ledger as it is served, on a real Postgres.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::allow_attributes)]
 
-mod faults;
 mod dead_letters;
+mod faults;
 mod money;
 mod orphan_property;
 mod orphans;

@@ -196,7 +196,9 @@ async fn roll_ups_sequences_and_watermarks() {
     }
     ledger.finds("DELETE FROM ledger_sequences WHERE sequence = 2").await;
     ledger.finds("DELETE FROM ledger_sequences WHERE sequence = 5").await;
-    ledger.finds("UPDATE ledger_sequences SET event_id = 'other' WHERE sender LIKE 'gtw%' AND sequence = 2").await;
+    ledger
+        .finds("UPDATE ledger_sequences SET event_id = 'other' WHERE sender LIKE 'gtw%' AND sequence = 2")
+        .await;
     ledger.finds("UPDATE ledger_sequences SET sequence = 9 WHERE sequence = 5").await;
     ledger.finds("UPDATE ledger_senders SET watermark = watermark + 1").await;
     ledger.finds("UPDATE ledger_senders SET watermark = watermark - 1").await;
