@@ -150,24 +150,18 @@ pub async fn start(
     let streams = TaskTracker::new();
     let mut tasks = JoinSet::new();
     let following = follow(store.clone(), identity, deps.clock.clone(), metrics.clone(), publish);
+    let relaying = kafka.map(|kafka| relay(kafka, store.clone(), deps.clock.clone(), metrics.clone()));
     let stop = cancel.clone();
     tasks.spawn(async move {
         if preparation.run(stop.clone()).await {
-            stop.run_until_cancelled(following).await;
-        }
-    });
-    if let Some(kafka) = kafka {
-        let relaying = relay(kafka, store.clone(), deps.clock.clone(), metrics.clone());
-        let (stop, mut is_prepared) = (cancel.clone(), is_prepared.clone());
-        tasks.spawn(async move {
-            let prepared_relaying = async {
-                if is_prepared.wait_for(|prepared| *prepared).await.is_ok() {
+            let relaying = async {
+                if let Some(relaying) = relaying {
                     relaying.await;
                 }
             };
-            stop.run_until_cancelled(prepared_relaying).await;
-        });
-    }
+            stop.run_until_cancelled(async { tokio::join!(following, relaying) }).await;
+        }
+    });
     let service = ConfigService {
         store: store.clone(),
         board: board.clone(),
