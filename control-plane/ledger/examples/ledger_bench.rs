@@ -80,7 +80,8 @@ async fn from_kafka(url: &str) {
         let (sender, records) = records(GatewayId::from_u128(1_000 + sender));
         for record in records {
             let headers = Origin::to_headers(&sender.to_string(), record.sequence);
-            let message = FutureRecord::to(&record.topic).key(&record.key).payload(&record.payload).headers(headers);
+            let message =
+                FutureRecord::to(&record.topic).key(&record.key).payload(&record.payload).headers(headers);
             let sent = producer.send_result(message);
             deliveries.push(sent.map_err(|(error, _)| error).expect("room for all in the producer's queue"));
             if deliveries.len() >= 10_000 {
@@ -112,7 +113,10 @@ async fn from_kafka(url: &str) {
     }
     let cpu = cpu_seconds(&mut watcher).await - cpu;
     assert_eq!(count(&mut watcher).await - charges_before, all);
-    println!("    {cpu:.1} s of processor time in ledger and Postgres: {:.0} records/s of it", all as f64 / cpu);
+    println!(
+        "    {cpu:.1} s of processor time in ledger and Postgres: {:.0} records/s of it",
+        all as f64 / cpu
+    );
     running.0.cancel();
     running.1.stopped().await;
 }
@@ -141,7 +145,8 @@ async fn cpu_seconds(connection: &mut PgConnection) -> f64 {
         let fields = stat.rsplit(')').next().unwrap_or_default();
         fields.split_whitespace().skip(11).take(2).filter_map(|ticks| ticks.parse::<u64>().ok()).sum()
     };
-    let all: u64 = ticks("self".to_owned()) + backends.into_iter().map(|pid| ticks(pid.to_string())).sum::<u64>();
+    let all: u64 =
+        ticks("self".to_owned()) + backends.into_iter().map(|pid| ticks(pid.to_string())).sum::<u64>();
     all as f64 / 100.0
 }
 
@@ -158,8 +163,7 @@ async fn start(url: &str, kafka: RawKafka) -> (CancellationToken, Running) {
     let deps = Deps { clock: Clock::new(Utc::now) };
     let config = Config::try_from(raw).unwrap();
     let cancel = CancellationToken::new();
-    let running =
-        weir_ledger::start(config, deps, &mut Registry::default(), cancel.clone()).await.unwrap();
+    let running = weir_ledger::start(config, deps, &mut Registry::default(), cancel.clone()).await.unwrap();
     let ready = running.ready_probe();
     while ready().is_err() {
         tokio::time::sleep(Duration::from_millis(10)).await;

@@ -17,8 +17,8 @@ use weir_schemas::kafka::TopicError;
 use super::group::Client;
 use super::partitions::Asked;
 use crate::batch::Intake;
-use crate::store::{hearing, offsets};
 use crate::store::offsets::{Partition, Position};
+use crate::store::{hearing, offsets};
 
 /// Of one question to the cluster.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);

@@ -5,8 +5,11 @@ mod access;
 mod api;
 mod contract;
 mod event_log;
+mod event_relay;
 mod keys;
 mod outage;
+#[path = "../../../../tests/support/private_kafka.rs"]
+mod private_kafka;
 #[path = "../../../../tests/support/private_postgres.rs"]
 mod private_postgres;
 mod stream;

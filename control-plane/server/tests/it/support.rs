@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 use sqlx::{Connection, PgConnection};
 use tokio_util::sync::CancellationToken;
 use weir_schemas::clock::Clock;
+use weir_schemas::kafka::RawKafka;
 use weir_schemas::rpc::auth::InternalSecret;
 use weir_server::{Config, Deps, RawConfig, Running};
 
@@ -27,6 +28,8 @@ const DEADLINE: Duration = Duration::from_secs(30);
 pub(crate) struct Installation {
     pub(crate) dir: tempfile::TempDir,
     pub(crate) database_url: String,
+    /// Where the event log is relayed to: nowhere, unless a test says otherwise.
+    pub(crate) kafka: RawKafka,
     seconds: Arc<AtomicI64>,
 }
 
@@ -38,7 +41,12 @@ impl Installation {
     pub(crate) fn on(postgres: &PrivatePostgres) -> Self {
         let dir = tempfile::tempdir().unwrap();
         std::fs::write(dir.path().join("secret"), SECRET).unwrap();
-        Self { dir, database_url: postgres.fresh_database(), seconds: Arc::new(AtomicI64::new(START_S)) }
+        Self {
+            dir,
+            database_url: postgres.fresh_database(),
+            kafka: RawKafka::default(),
+            seconds: Arc::new(AtomicI64::new(START_S)),
+        }
     }
 
     pub(crate) fn clock(&self) -> Clock {
@@ -62,6 +70,7 @@ impl Installation {
             data_dir: self.data_dir(),
             database_url: self.database_url.clone(),
             internal_secret_file: self.dir.path().join("secret"),
+            kafka: self.kafka.clone(),
             ..RawConfig::default()
         })
         .unwrap()
