@@ -8,6 +8,7 @@ mod orphan_property;
 mod orphans;
 mod property;
 mod records;
+#[allow(dead_code, reason = "the tests with a broker use the rest")]
 mod support;
 mod tampering;
 mod tenants;
