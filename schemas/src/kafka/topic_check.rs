@@ -6,6 +6,7 @@ use rdkafka::admin::{
     AdminClient, AdminOptions, ConfigResource, NewTopic, OwnedResourceSpecifier, ResourceSpecifier,
     TopicReplication,
 };
+use rdkafka::consumer::{BaseConsumer, Consumer};
 use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 use rdkafka::metadata::Metadata;
 
@@ -14,6 +15,9 @@ use super::{ClientLog, Kafka, Topic};
 
 /// Of one request; a cluster that needs longer is asked again.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Events that a client has gathered by then: one for each try of a connection.
+const EVENTS_MAX: usize = 32;
 
 /// Why the topics are not as they must be. Everything but a wrong setting may mend itself, so callers try again.
 #[derive(Debug, thiserror::Error)]
@@ -80,6 +84,8 @@ pub async fn ensure_topics(kafka: &Kafka, topics: &[Topic]) -> Result<(), TopicE
 struct Check<'a> {
     kafka: &'a Kafka,
     log: ClientLog,
+    /// Asks for metadata, and is polled for what went wrong, which nobody can do with an admin client.
+    observer: BaseConsumer<ClientLog>,
     admin: AdminClient<ClientLog>,
     options: AdminOptions,
 }
@@ -87,19 +93,18 @@ struct Check<'a> {
 impl<'a> Check<'a> {
     fn start(kafka: &'a Kafka) -> Result<Self, TopicError> {
         let log = ClientLog::default();
-        let admin = kafka.client_config().create_with_context(log.clone()).map_err(TopicError::Client)?;
+        let config = kafka.client_config();
+        let observer = config.create_with_context(log.clone()).map_err(TopicError::Client)?;
+        let admin = config.create_with_context(log.clone()).map_err(TopicError::Client)?;
         let options = AdminOptions::new()
             .request_timeout(Some(REQUEST_TIMEOUT))
             .operation_timeout(Some(REQUEST_TIMEOUT));
-        Ok(Self { kafka, log, admin, options })
+        Ok(Self { kafka, log, observer, admin, options })
     }
 
     async fn run(&self, topics: &[Topic]) -> Result<(), TopicError> {
-        let metadata = self
-            .admin
-            .inner()
-            .fetch_metadata(None, REQUEST_TIMEOUT)
-            .map_err(|error| self.unreachable(error))?;
+        let metadata =
+            self.observer.fetch_metadata(None, REQUEST_TIMEOUT).map_err(|error| self.unreachable(error))?;
         let (there, missing): (Vec<Topic>, Vec<Topic>) =
             topics.iter().partition(|topic| is_there(&metadata, **topic));
         self.check_partitions(&metadata, &there)?;
@@ -183,6 +188,10 @@ impl<'a> Check<'a> {
     }
 
     fn unreachable(&self, source: KafkaError) -> TopicError {
+        // Each turn takes one event; the last one stands.
+        for _ in 0..EVENTS_MAX {
+            drop(self.observer.poll(Duration::ZERO));
+        }
         let reason = self.log.take_last_error().unwrap_or_else(|| "no connection yet".to_owned());
         TopicError::Unreachable { brokers: self.kafka.brokers().to_owned(), reason, source }
     }

@@ -179,7 +179,7 @@ impl Node {
     }
 }
 
-/// One node has no replicas; everything is small; and after a kill it waits no longer than three seconds for its own
+/// One node has no replicas; everything is small; and after a kill it waits no longer than six seconds for its own
 /// old session to end.
 const SETTINGS: &str = "\
 offsets.topic.replication.factor=1
@@ -192,8 +192,8 @@ share.coordinator.state.topic.min.isr=1
 share.coordinator.state.topic.num.partitions=1
 group.initial.rebalance.delay.ms=0
 auto.create.topics.enable=false
-broker.session.timeout.ms=3000
-broker.heartbeat.interval.ms=500
+broker.session.timeout.ms=6000
+broker.heartbeat.interval.ms=1000
 num.network.threads=2
 num.io.threads=2
 log.segment.bytes=16777216
