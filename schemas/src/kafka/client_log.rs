@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use rdkafka::ClientContext;
 use rdkafka::config::RDKafkaLogLevel;
 use rdkafka::consumer::ConsumerContext;
-use rdkafka::error::KafkaError;
+use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 
 /// A line of the client's; longer ones are cut.
 const REASON_CHARS_MAX: usize = 300;
@@ -47,7 +47,10 @@ impl ClientContext for ClientLog {
 
     fn error(&self, error: KafkaError, reason: &str) {
         tracing::debug!(target: "kafka", %error, reason);
-        self.remember(reason);
+        // That they are all away is said after why each of them is, and is the lesser news.
+        if error != KafkaError::Global(RDKafkaErrorCode::AllBrokersDown) {
+            self.remember(reason);
+        }
     }
 }
 
@@ -56,14 +59,14 @@ impl ConsumerContext for ClientLog {}
 #[cfg(test)]
 mod tests {
     use super::*;
-    use rdkafka::types::RDKafkaErrorCode;
 
     #[test]
     fn the_last_error_is_told_once_and_cut() {
         let log = ClientLog::default();
         let client = log.clone();
-        client.error(KafkaError::Global(RDKafkaErrorCode::AllBrokersDown), "first");
+        client.error(KafkaError::Global(RDKafkaErrorCode::Ssl), "first");
         client.error(KafkaError::Global(RDKafkaErrorCode::BrokerTransportFailure), &"é".repeat(1000));
+        client.error(KafkaError::Global(RDKafkaErrorCode::AllBrokersDown), "1/1 brokers are down");
         assert_eq!(log.take_last_error(), Some("é".repeat(REASON_CHARS_MAX)));
         assert_eq!(log.take_last_error(), None);
         client.log(RDKafkaLogLevel::Error, "FAIL", "refused");
