@@ -64,7 +64,7 @@ mod tests {
     fn the_last_error_is_told_once_and_cut() {
         let log = ClientLog::default();
         let client = log.clone();
-        client.error(KafkaError::Global(RDKafkaErrorCode::Ssl), "first");
+        client.error(KafkaError::Global(RDKafkaErrorCode::Authentication), "first");
         client.error(KafkaError::Global(RDKafkaErrorCode::BrokerTransportFailure), &"é".repeat(1000));
         client.error(KafkaError::Global(RDKafkaErrorCode::AllBrokersDown), "1/1 brokers are down");
         assert_eq!(log.take_last_error(), Some("é".repeat(REASON_CHARS_MAX)));

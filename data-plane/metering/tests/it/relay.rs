@@ -93,11 +93,12 @@ async fn what_nobody_has_any_more_is_reported_as_lost_and_holds_nothing_up() {
     ledger.0.lock().unwrap().records.split_off(&6);
     sender.write(3);
     until("all", || ledger.0.lock().unwrap().watermark() >= 63).await;
-    let held = ledger.0.lock().unwrap();
-    let is_report = |sequence: u64| held.records[&sequence].starts_with(b"{\"reason\":\"damaged or lost");
-    assert!(is_report(6) && is_report(20));
-    assert!((1..6).chain(61..=63).all(|sequence| !is_report(sequence)));
-    drop(held);
+    {
+        let held = ledger.0.lock().unwrap();
+        let is_report = |sequence: u64| held.records[&sequence].starts_with(b"{\"reason\":\"damaged or lost");
+        assert!(is_report(6) && is_report(20));
+        assert!((1..6).chain(61..=63).all(|sequence| !is_report(sequence)));
+    }
     relaying.stop().await;
 }
 
