@@ -9,7 +9,7 @@ fn is_test(path: &Path) -> bool {
     text.starts_with("tests/")
         || text.contains("/tests/")
         || text.ends_with("/tests.rs")
-        || text.contains("/benches/")
+        || text.contains("/examples/")
 }
 
 /// `path:line` of every line outside tests that `matches`.

@@ -28,8 +28,6 @@ use from_executions::charge_record;
 const PASS_INTERVAL: Duration = Duration::from_secs(10);
 /// Requests of one pass: an installation that lost a busy gateway has hundreds.
 const PASS_REQUESTS: i64 = 500;
-/// The first pass over a large ledger looks through all of it.
-const STATEMENT_TIMEOUT: &str = "SET LOCAL statement_timeout = '10min'";
 
 /// Looks for orphans, once there are tables, for ever.
 pub(crate) async fn tend(
@@ -71,7 +69,6 @@ pub async fn charge_orphans(pool: &PgPool, clock: &Clock, grace: Duration) -> Re
     let grace = TimeDelta::from_std(grace).unwrap_or(TimeDelta::MAX);
     let now = clock.now();
     let mut transaction = pool.begin().await?;
-    sqlx::query(STATEMENT_TIMEOUT).execute(&mut *transaction).await?;
     if !orphans::take_turn(&mut transaction).await? {
         return Ok(0);
     }

@@ -24,7 +24,7 @@ const EVENTS_MAX: usize = 32;
 pub enum TopicError {
     /// The settings are unusable for the client library.
     #[error("no Kafka client can be made of these settings")]
-    Client(#[source] KafkaError),
+    Client(#[source] Box<KafkaError>),
     /// Nobody answers.
     #[error("Kafka at {brokers} does not answer: {reason}")]
     Unreachable {
@@ -32,9 +32,9 @@ pub enum TopicError {
         brokers: String,
         /// What the client said last.
         reason: String,
-        /// The cause.
+        /// The cause, behind a pointer: it is several times as large as the rest.
         #[source]
-        source: KafkaError,
+        source: Box<KafkaError>,
     },
     /// It does not exist, and this process is told not to create topics.
     #[error("the topic {topic} does not exist, and kafka.create_topics is false; create it with: {command}")]
@@ -94,8 +94,10 @@ impl<'a> Check<'a> {
     fn start(kafka: &'a Kafka) -> Result<Self, TopicError> {
         let log = ClientLog::default();
         let config = kafka.client_config();
-        let observer = config.create_with_context(log.clone()).map_err(TopicError::Client)?;
-        let admin = config.create_with_context(log.clone()).map_err(TopicError::Client)?;
+        let observer =
+            config.create_with_context(log.clone()).map_err(|error| TopicError::Client(Box::new(error)))?;
+        let admin =
+            config.create_with_context(log.clone()).map_err(|error| TopicError::Client(Box::new(error)))?;
         let options = AdminOptions::new()
             .request_timeout(Some(REQUEST_TIMEOUT))
             .operation_timeout(Some(REQUEST_TIMEOUT));
@@ -193,7 +195,7 @@ impl<'a> Check<'a> {
             drop(self.observer.poll(Duration::ZERO));
         }
         let reason = self.log.take_last_error().unwrap_or_else(|| "no connection yet".to_owned());
-        TopicError::Unreachable { brokers: self.kafka.brokers().to_owned(), reason, source }
+        TopicError::Unreachable { brokers: self.kafka.brokers().to_owned(), reason, source: Box::new(source) }
     }
 }
 

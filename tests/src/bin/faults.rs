@@ -2,6 +2,7 @@
 //! differently; `SHORT=1` takes the short form.
 #![allow(
     clippy::unwrap_used,
+    clippy::disallowed_methods,
     clippy::allow_attributes,
     reason = "a check for people, which fails by panicking"
 )]

@@ -273,14 +273,14 @@ fn histogram(receipts: &[Receipt]) -> String {
         .map(|time| time.as_secs_f64() * 1e3)
         .collect();
     times.sort_by(f64::total_cmp);
-    let at = |quantile: f64| times[((times.len() - 1) as f64 * quantile) as usize];
+    let at = |percent: usize| times[(times.len() - 1) * percent / 100];
     format!(
         "{} answers; first byte p10 {:.0}, p50 {:.0}, p90 {:.0}, p99 {:.0} ms",
         times.len(),
-        at(0.1),
-        at(0.5),
-        at(0.9),
-        at(0.99)
+        at(10),
+        at(50),
+        at(90),
+        at(99)
     )
 }
 

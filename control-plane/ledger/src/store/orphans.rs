@@ -7,8 +7,10 @@ use sqlx::PgConnection;
 /// clock; a batch is given up after half of it.
 const LATEST_COMMIT: TimeDelta = TimeDelta::minutes(1);
 
-/// Takes the turn of the one process that looks for orphans now; false if another has it.
+/// Takes the turn of the one process that looks for orphans now; false if another has it. Its statements may then take
+/// longer than a batch's.
 pub(crate) async fn take_turn(connection: &mut PgConnection) -> Result<bool, sqlx::Error> {
+    sqlx::query("SET LOCAL statement_timeout = '10min'").execute(&mut *connection).await?;
     sqlx::query_scalar("SELECT pg_try_advisory_xact_lock(hashtextextended('weir ledger orphans', 0))")
         .fetch_one(connection)
         .await
