@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use sqlx::postgres::PgConnectOptions;
 use weir_schemas::kafka::{Kafka, KafkaConfigError, RawKafka};
 use weir_schemas::rpc::auth::{InternalSecret, SecretError};
+use weir_schemas::rpc::setting::{self, SettingError};
 
 /// A sender's batches are serial, so more connections than senders that catch up at once are idle.
 const DEFAULT_MAX_CONNECTIONS: u32 = 8;
@@ -103,18 +104,9 @@ pub enum ConfigError {
     /// The broker's settings.
     #[error("in [ledger.kafka]")]
     Kafka(#[source] KafkaConfigError),
-    /// Out of range.
-    #[error("ledger.{key} is {actual}, but must be {min} to {max}")]
-    OutOfRange {
-        /// Which value.
-        key: &'static str,
-        /// As configured.
-        actual: u64,
-        /// Least.
-        min: u64,
-        /// Most.
-        max: u64,
-    },
+    /// A number outside its range.
+    #[error("ledger.{0}")]
+    Setting(#[from] SettingError),
 }
 
 impl TryFrom<RawConfig> for Config {
@@ -132,9 +124,9 @@ impl TryFrom<RawConfig> for Config {
             orphan_grace_ms,
             kafka,
         } = raw;
-        in_range("max_connections", max_connections.into(), 2, 100)?;
-        in_range("pricing_interval_ms", pricing_interval_ms, 100, MAX_PRICING_INTERVAL_MS)?;
-        in_range("orphan_grace_ms", orphan_grace_ms, 1_000, MAX_ORPHAN_GRACE_MS)?;
+        setting::in_range("max_connections", max_connections.into(), 2, 100)?;
+        setting::in_range("pricing_interval_ms", pricing_interval_ms, 100, MAX_PRICING_INTERVAL_MS)?;
+        setting::in_range("orphan_grace_ms", orphan_grace_ms, 1_000, MAX_ORPHAN_GRACE_MS)?;
         let secret = InternalSecret::from_file(&internal_secret_file).map_err(ConfigError::Secret)?;
         Ok(Self {
             listen,
@@ -169,13 +161,6 @@ fn database(url: &str, file: &Path) -> Result<PgConnectOptions, ConfigError> {
     url.parse().map_err(|_| ConfigError::DatabaseUrl)
 }
 
-fn in_range(key: &'static str, actual: u64, min: u64, max: u64) -> Result<(), ConfigError> {
-    match (min..=max).contains(&actual) {
-        true => Ok(()),
-        false => Err(ConfigError::OutOfRange { key, actual, min, max }),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -207,7 +192,10 @@ mod tests {
         for change in
             [|raw: &mut RawConfig| raw.max_connections = 0, |raw: &mut RawConfig| raw.pricing_interval_ms = 0]
         {
-            assert!(matches!(with_secret(change), Err(ConfigError::OutOfRange { .. })));
+            assert!(matches!(
+                with_secret(change),
+                Err(ConfigError::Setting(SettingError::OutOfRange { .. }))
+            ));
         }
     }
 }

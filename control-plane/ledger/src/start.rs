@@ -15,6 +15,7 @@ use tonic::transport::server::TcpIncoming;
 use weir_schemas::clock::Clock;
 use weir_schemas::rpc::auth::InternalSecret;
 use weir_schemas::rpc::ledger::ledger_server::LedgerServer;
+use weir_schemas::rpc::listen::bind;
 
 use crate::batch::Intake;
 use crate::config::Config;
@@ -121,7 +122,8 @@ pub async fn start(
         orphan_grace,
         kafka,
     } = config;
-    let (listener, rpc_addr) = bind(listen, port_fallback).await?;
+    let (listener, rpc_addr) = bind(listen, port_fallback, |_| Ok(()))
+        .map_err(|source| StartError::Listen { address: listen, source })?;
     let (migrated, is_migrated) = watch::channel(false);
     // The others: the pricing pass, and with Kafka positions and copies of dead letters, which take turns.
     let reserved = if kafka.is_some() { 2 } else { 1 };
@@ -163,18 +165,6 @@ pub async fn start(
     });
     tracing::info!(%rpc_addr, "ledger started");
     Ok(Running { rpc_addr, service, kafka_obstacle, price_now, tasks })
-}
-
-async fn bind(address: SocketAddr, port_fallback: bool) -> Result<(TcpListener, SocketAddr), StartError> {
-    let listen = |source| StartError::Listen { address, source };
-    let listener = match TcpListener::bind(address).await {
-        Err(error) if port_fallback && error.kind() == std::io::ErrorKind::AddrInUse => {
-            TcpListener::bind(SocketAddr::new(address.ip(), 0)).await.map_err(listen)?
-        }
-        outcome => outcome.map_err(listen)?,
-    };
-    let bound = listener.local_addr().map_err(listen)?;
-    Ok((listener, bound))
 }
 
 async fn serve(
