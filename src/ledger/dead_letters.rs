@@ -88,7 +88,12 @@ fn list(args: &ListArgs) -> anyhow::Result<ExitCode> {
             let letters = dead_letters::list(&pool, args.all, after, PAGE)
                 .await
                 .context("the ledger's database cannot be read")?;
-            let Some(last) = letters.last() else { return Ok(ExitCode::SUCCESS) };
+            let Some(last) = letters.last() else {
+                if after == 0 && !args.json {
+                    say("No dead letters.");
+                }
+                return Ok(ExitCode::SUCCESS);
+            };
             after = last.dead_letter;
             for letter in &letters {
                 say(&match args.json {
