@@ -1,6 +1,6 @@
 //! A caller of the admin and tenant API, as any script would be one.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use reqwest::{Method, StatusCode};
@@ -9,6 +9,8 @@ use serde_json::{Value, json};
 
 /// Writes wait for one lock at most; reads of usage touch an index.
 const TIMEOUT: Duration = Duration::from_secs(30);
+/// Between two tries of a call that the control plane could not answer yet.
+const RETRY_AFTER: Duration = Duration::from_millis(500);
 /// Entries asked for at once.
 const PAGE: usize = 200;
 /// Characters of a refusal that are worth showing.
@@ -99,14 +101,23 @@ impl Admin {
         body: Option<&Value>,
     ) -> anyhow::Result<T> {
         let what = format!("{method} {path}");
-        let mut request = self.client.request(method, format!("{}{path}", self.url)).bearer_auth(&self.token);
-        if let Some(body) = body {
-            request = request.json(body);
-        }
-        let response =
-            request.send().await.with_context(|| format!("{what}: the control plane does not answer"))?;
-        let status = response.status();
-        let text = response.text().await.with_context(|| format!("{what}: the answer broke off"))?;
+        let started = Instant::now();
+        let (status, text) = loop {
+            let mut request = self.client.request(method.clone(), format!("{}{path}", self.url));
+            if let Some(body) = body {
+                request = request.json(body);
+            }
+            let response = request.bearer_auth(&self.token).send().await;
+            let response = response.with_context(|| format!("{what}: the control plane does not answer"))?;
+            let status = response.status();
+            let text = response.text().await.with_context(|| format!("{what}: the answer broke off"))?;
+            // Come back, says a busy database. Only a POST may have been done nevertheless, and would be done twice.
+            let again = status == StatusCode::SERVICE_UNAVAILABLE && method != Method::POST;
+            if !again || started.elapsed() > TIMEOUT {
+                break (status, text);
+            }
+            tokio::time::sleep(RETRY_AFTER).await;
+        };
         if status.is_success() {
             // 204 has no body.
             let text = if text.is_empty() { "null" } else { &text };
