@@ -110,11 +110,15 @@ async fn a_stopped_ledger_ends_its_connections() {
     let (running, cancel) = (ledger.running, ledger.cancel);
     cancel.cancel();
     tokio::time::timeout(std::time::Duration::from_secs(60), running.stopped()).await.unwrap();
-    let left: i64 = sqlx::query_scalar(
-        "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()",
-    )
-    .fetch_one(&ledger.pool)
-    .await
-    .unwrap();
-    assert!(left <= 3, "only this test's own pool is left: {left}");
+    // Only this test's own pool is left. A backend ends a moment after its client.
+    within_a_minute(async || {
+        let left: i64 = sqlx::query_scalar(
+            "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()",
+        )
+        .fetch_one(&ledger.pool)
+        .await
+        .unwrap();
+        left <= 3
+    })
+    .await;
 }
