@@ -91,6 +91,7 @@ fn config(arguments: &Arguments, streams: u32) -> CpuConfig {
         max_seats: streams,
         max_step_tokens: 512,
         context_limit: Some(context),
+        num_host_pages: 0,
     }
 }
 
@@ -101,6 +102,8 @@ fn request(arguments: &Arguments, stream: u32, vocab_size: u32) -> SequenceReque
         prompt: (0..arguments.prompt_tokens).map(token).collect(),
         max_tokens: arguments.prompt_tokens + 2 * arguments.timed_steps,
         sampling: SamplingParams::GREEDY,
+        logit_bias: Vec::new(),
+        is_constrained: false,
         stop_tokens: Vec::new(),
         cache_salt: [0; 32],
         tenant: TenantIndex(0),

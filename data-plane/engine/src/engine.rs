@@ -1,7 +1,9 @@
 //! The step loop and the engine's public face.
 //!
-//! One owner, one thread. [`Engine::step`] is plan, submit, collect, commit; the halves are public too, so that
-//! an owner can take in requests and cancellations while a device works.
+//! One owner, one thread. [`Engine::step`] keeps as many plans submitted as the executor takes, then collects and commits
+//! the oldest: so a device that takes two has the next step at hand when one ends, and its tokens are committed,
+//! delivered and planned on while it runs. The halves are public too, so that an owner can take in requests and
+//! cancellations between them.
 
 mod config;
 mod counters;
@@ -10,8 +12,10 @@ mod request_check;
 pub use config::{ConfigError, EngineConfig};
 pub use counters::{EngineCounters, EngineLoad};
 
+use std::collections::VecDeque;
+
 use crate::executor::{Capacity, Executor, ExecutorError, Ticket};
-use crate::scheduler::{Scheduler, StepTotals};
+use crate::scheduler::{OutputMismatch, Scheduler, StepTotals};
 use crate::sequence::{Commit, SequenceEvent, SequenceId, SequenceRequest};
 
 /// Why a request was not taken. Nothing of it remains.
@@ -55,7 +59,7 @@ pub enum AddError {
     QueueFull,
 }
 
-/// Why a step failed. The sequences in it end with [`crate::FinishReason::Error`], reported by the next step;
+/// Why a step failed. The sequences in flight end with [`crate::FinishReason::Error`], reported by the next step;
 /// all others are untouched.
 #[derive(Debug, thiserror::Error)]
 pub enum EngineError {
@@ -73,18 +77,18 @@ pub enum EngineError {
         /// Entries of the output.
         sampled: usize,
     },
-    /// A step is in flight already, or none is.
-    #[error("submit and collect must alternate")]
+    /// As many steps are in flight as the executor takes, or the latest waits for masks.
+    #[error("no further step may be submitted before one is collected")]
     OutOfTurn,
 }
 
 /// What one step did.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct StepReport {
     /// What happened to sequences since the last report, in order.
     pub events: Vec<SequenceEvent>,
-    /// New tokens computed in this step, for each row of its plan, in the plan's order: how far a prompt got,
-    /// when a sequence first ran, and whom the step's time is attributed to.
+    /// New tokens computed in this step, for each row of its plan whose sequence is not over, in the plan's order: how
+    /// far a prompt got, when a sequence first ran, and whom the step's time is attributed to.
     pub computed: Vec<(SequenceId, u32)>,
     /// Rows of the step; zero if there was nothing to compute.
     pub num_rows: u32,
@@ -94,12 +98,20 @@ pub struct StepReport {
     pub prefill_tokens: u32,
 }
 
+impl EngineError {
+    /// True if no later step can succeed.
+    pub fn is_fatal(&self) -> bool {
+        matches!(self, Self::Executor(error) if error.is_fatal())
+    }
+}
+
 /// Runs sequences on an executor.
 pub struct Engine<X> {
     executor: X,
     capacity: Capacity,
     scheduler: Scheduler,
-    in_flight: Option<Ticket>,
+    /// Oldest first.
+    in_flight: VecDeque<Ticket>,
     /// Events that no report has carried yet.
     events: Vec<SequenceEvent>,
 }
@@ -111,7 +123,7 @@ impl<X: Executor> Engine<X> {
         let capacity = executor.capacity();
         config.validate(&capacity).map_err(EngineError::Config)?;
         let scheduler = Scheduler::new(config, &capacity);
-        Ok(Self { executor, capacity, scheduler, in_flight: None, events: Vec::new() })
+        Ok(Self { executor, capacity, scheduler, in_flight: VecDeque::new(), events: Vec::new() })
     }
 
     /// Queues a request. Its tokens and its end come as events of later steps.
@@ -123,57 +135,61 @@ impl<X: Executor> Engine<X> {
         self.scheduler.add(request, commit)
     }
 
-    /// Ends a sequence. Its pages are free when this returns, or, if the step in flight names them, when that
-    /// step is collected. Its last event is in the next report. Unknown and finished ids are passed over.
+    /// Ends a sequence: nothing of it that is still in flight is delivered or counted. Its pages are free when this
+    /// returns, or, if steps in flight name them, when the last of those is collected. Its last event is in the next
+    /// report. Unknown and finished ids are passed over.
     pub fn cancel(&mut self, id: SequenceId) {
         self.scheduler.cancel(id, &mut self.events);
     }
 
-    /// Plans a step, runs it and commits it. Without anything to compute it only reports pending events.
+    /// Submits what the executor takes, then waits for the oldest step and commits it. Without anything to compute it
+    /// only reports pending events.
     ///
     /// # Errors
-    /// See [`EngineError`]; the engine stays usable.
+    /// See [`EngineError`]; unless it is fatal, the engine stays usable.
     pub fn step(&mut self) -> Result<StepReport, EngineError> {
-        self.submit_step()?;
+        while self.may_submit() && self.submit_step()? {}
         self.collect_step()
     }
 
     /// Plans a step and hands it to the executor. False if there was nothing to compute.
     ///
     /// # Errors
-    /// [`EngineError::OutOfTurn`] if a step is in flight; [`EngineError::Executor`] if it refused the plan.
+    /// [`EngineError::OutOfTurn`] if no more steps may be in flight; [`EngineError::Executor`] if it refused the plan.
     pub fn submit_step(&mut self) -> Result<bool, EngineError> {
-        if self.in_flight.is_some() {
+        if !self.may_submit() {
             return Err(EngineError::OutOfTurn);
         }
         let Some(plan) = self.scheduler.plan() else { return Ok(false) };
         match self.executor.submit(plan) {
-            Ok(ticket) => {
-                self.in_flight = Some(ticket);
-                Ok(true)
+            Ok(ticket) => self.in_flight.push_back(ticket),
+            Err(error) => {
+                self.scheduler.fail_latest(&mut self.events);
+                return Err(EngineError::Executor(error));
             }
-            Err(error) => Err(self.fail(EngineError::Executor(error))),
         }
+        self.supply_masks()?;
+        Ok(true)
     }
 
-    /// Waits for the step in flight, if there is one, and commits it.
+    /// Waits for the oldest step in flight, if there is one, and commits it.
     ///
     /// # Errors
     /// [`EngineError`] if the step failed. Events are kept for the next report.
     pub fn collect_step(&mut self) -> Result<StepReport, EngineError> {
         let mut totals = StepTotals::default();
-        if let Some(ticket) = self.in_flight.take() {
+        if let Some(ticket) = self.in_flight.pop_front() {
             let output = match self.executor.collect(ticket) {
                 Ok(output) => output,
                 Err(error) => return Err(self.fail(EngineError::Executor(error))),
             };
-            totals = match self.scheduler.commit(&output, &mut self.events) {
+            totals = match self.scheduler.commit(output, &mut self.events) {
                 Ok(totals) => totals,
-                Err(mismatch) => {
-                    let (expected, sampled) = (mismatch.expected, output.sampled.len());
+                Err(OutputMismatch { expected, sampled }) => {
                     return Err(self.fail(EngineError::OutputMismatch { expected, sampled }));
                 }
             };
+            self.supply_masks()?;
         }
         debug_assert_eq!(self.scheduler.check_integrity(), Ok(()));
         Ok(StepReport {
@@ -185,9 +201,27 @@ impl<X: Executor> Engine<X> {
         })
     }
 
+    /// Ends every sequence with [`crate::FinishReason::Error`], after an error that is fatal.
+    pub fn fail_all(&mut self) -> StepReport {
+        self.in_flight.clear();
+        self.scheduler.fail_all(&mut self.events);
+        StepReport { events: std::mem::take(&mut self.events), ..StepReport::default() }
+    }
+
+    fn may_submit(&self) -> bool {
+        self.in_flight.len() < self.capacity.max_in_flight as usize && !self.scheduler.lacks_masks()
+    }
+
+    /// Hands the latest step its masks as soon as the tokens that they follow from are committed.
+    fn supply_masks(&mut self) -> Result<(), EngineError> {
+        let Some(masks) = self.scheduler.take_masks() else { return Ok(()) };
+        let Some(&ticket) = self.in_flight.back() else { return Ok(()) };
+        self.executor.supply_masks(ticket, masks).map_err(|error| self.fail(EngineError::Executor(error)))
+    }
+
     /// True as long as a step has something to compute or to report.
     pub fn has_work(&self) -> bool {
-        self.scheduler.has_sequences() || self.in_flight.is_some() || !self.events.is_empty()
+        self.scheduler.has_sequences() || !self.in_flight.is_empty() || !self.events.is_empty()
     }
 
     /// What the engine holds now. Cost: O(running).
@@ -218,7 +252,12 @@ impl<X: Executor> Engine<X> {
         self.scheduler.check_integrity()
     }
 
+    /// Every step in flight is lost.
     fn fail(&mut self, error: EngineError) -> EngineError {
+        for ticket in self.in_flight.drain(..) {
+            // Void already, or of no use: whichever it says, the sequences of the step end.
+            drop(self.executor.collect(ticket));
+        }
         self.scheduler.fail_in_flight(&mut self.events);
         error
     }

@@ -17,7 +17,7 @@ pub use block::BlockState;
 pub use block_table::BlockTable;
 pub use prefix_index::{BlockHash, hash_block};
 
-use crate::step::PageCopy;
+use crate::step::{Page, PageCopy};
 use block_pool::BlockPool;
 use prefix_index::PrefixIndex;
 
@@ -130,7 +130,7 @@ impl KvCache {
             && self.pool.ref_count(shared) > 1
         {
             let own = self.take_fresh()?;
-            copies.push(PageCopy { from: shared, to: own });
+            copies.push(PageCopy { from: Page::Pool(shared), to: Page::Pool(own) });
             table.replace(written_block as usize, own);
             self.pool.release(shared);
         }

@@ -31,10 +31,12 @@ pub mod step;
 pub use crate::engine::{
     AddError, Engine, EngineConfig, EngineCounters, EngineError, EngineLoad, StepReport,
 };
-pub use crate::executor::{Capacity, Executor, ExecutorError, Ticket};
+pub use crate::executor::{Capacity, Executor, ExecutorError, LayoutId, Ticket};
 pub use crate::sampling::{Sampler, SamplingParams};
 pub use crate::sequence::{
     Class, Commit, FinishReason, SequenceEvent, SequenceId, SequenceRequest, SequenceUsage, TenantIndex,
     TokenId, Verdict,
 };
-pub use crate::step::{PageCopy, PlanRow, StepOutput, StepPlan};
+pub use crate::step::{
+    Page, PageCopy, PlanRow, RowInput, Sample, Seat, SeatSetup, StepOutput, StepPlan, TokenLogprobs, TokenMask,
+};

@@ -4,6 +4,11 @@
 //! length. A plan gives each running sequence that is one token behind that token, and what the step's budget
 //! leaves goes to chunks of those further behind and to newly admitted ones.
 //!
+//! A plan may be made while earlier ones run. It takes for granted that each of their rows gives its token and that
+//! the token ends nothing; a row for which that turns out wrong is discarded when it is collected. What a submission
+//! names is given to nobody else before that: pages of a sequence that ends or gives way come back with the last
+//! submission that names them.
+//!
 //! It owns the queues, the order, the block tables and the counts. It never sees a weight, a logit or a clock,
 //! and never talks to an executor: [`crate::engine`] carries plans out and outputs in.
 
@@ -11,27 +16,31 @@ mod admission;
 mod budget;
 mod class_floor;
 mod commit;
+mod decode;
 mod fair_share;
 mod integrity;
 mod preemption;
 mod prefill;
 mod retirement;
 mod slots;
+mod submission;
 mod waiting;
+
+use std::collections::VecDeque;
 
 use crate::engine::{AddError, EngineConfig, EngineCounters, EngineLoad};
 use crate::executor::Capacity;
 use crate::kv_cache::KvCache;
 use crate::sequence::{Class, Commit, FinishReason, Sequence, SequenceEvent, SequenceId, SequenceRequest};
-use crate::step::{PlanRow, StepPlan};
+use crate::step::{PlanRow, RowInput, Sample, Seat, StepPlan};
 use admission::AdmissionRound;
-use budget::PrefillBudget;
 use class_floor::ClassFloor;
 use fair_share::FairShare;
 use slots::{Slot, Slots};
+use submission::{Submission, SubmittedRow};
 use waiting::{Entry, WaitingQueue};
 
-pub(crate) use commit::StepTotals;
+pub(crate) use commit::{OutputMismatch, StepTotals};
 
 pub(crate) struct Scheduler {
     config: EngineConfig,
@@ -40,12 +49,13 @@ pub(crate) struct Scheduler {
     slots: Slots,
     /// Sequences with a seat, by admission. The order of a plan's rows.
     running: Vec<Slot>,
+    free_seats: Vec<Seat>,
     waiting: WaitingQueue,
     fair: FairShare,
     floor: ClassFloor,
     kv: KvCache,
-    /// Rows of the submission in flight, in the order of its plan.
-    in_flight: Vec<Slot>,
+    /// Oldest first.
+    in_flight: VecDeque<Submission>,
     /// False if nothing that an admission could need has changed since the last one failed.
     admission_worthwhile: bool,
     step: u64,
@@ -61,11 +71,12 @@ impl Scheduler {
             vocab_size: capacity.vocab_size,
             slots: Slots::default(),
             running: Vec::with_capacity(config.seats as usize),
+            free_seats: (0..config.seats).rev().map(Seat).collect(),
             waiting: WaitingQueue::default(),
             fair: FairShare::default(),
             floor: ClassFloor::new(config.batch_floor_permille),
             kv: KvCache::new(capacity.num_pages),
-            in_flight: Vec::with_capacity(config.seats as usize),
+            in_flight: VecDeque::with_capacity(capacity.max_in_flight as usize),
             admission_worthwhile: false,
             step: 0,
             next_id: 0,
@@ -93,31 +104,41 @@ impl Scheduler {
         Ok(id)
     }
 
-    /// Ends a sequence now, or when the submission that names it is collected.
+    /// Ends a sequence. Its rows in flight are discarded.
     pub(crate) fn cancel(&mut self, id: SequenceId, events: &mut Vec<SequenceEvent>) {
-        let Some(slot) = self.slots.find(id) else { return };
-        if self.slots[slot].in_flight {
-            self.slots[slot].cancelled = true;
-        } else {
+        if let Some(slot) = self.slots.find(id) {
             self.retire(slot, FinishReason::Cancelled, events);
         }
     }
 
-    /// Makes the next step's plan, or `None` if there is nothing to compute. The rows are in flight until
-    /// [`Self::commit`] or [`Self::fail_in_flight`].
+    /// Ends every sequence, as no step will succeed any more.
+    pub(crate) fn fail_all(&mut self, events: &mut Vec<SequenceEvent>) {
+        self.fail_in_flight(events);
+        for id in self.slots.iter().map(|sequence| sequence.id).collect::<Vec<_>>() {
+            if let Some(slot) = self.slots.find(id) {
+                self.retire(slot, FinishReason::Error, events);
+            }
+        }
+    }
+
+    /// Makes the next step's plan, or `None` if there is nothing to compute. It is in flight until
+    /// [`Self::commit`], [`Self::fail_latest`] or [`Self::fail_in_flight`].
     pub(crate) fn plan(&mut self) -> Option<StepPlan> {
         self.step += 1;
         let mut plan = StepPlan::default();
-        self.make_room_for_decodes(&mut plan.copies);
-        let mut budget = self.plan_decodes();
+        let mut budget = self.plan_decodes(&mut plan.copies);
         self.reopen_admission_now_and_then();
         let mut round = AdmissionRound::default();
         for class in self.floor.order() {
             self.plan_prefills(class, &mut budget, &mut round);
         }
         self.admission_worthwhile &= round.was_cut_short() || budget.is_spent();
-        self.fill_rows(&mut plan);
-        if plan.rows.is_empty() { None } else { Some(plan) }
+        let submission = self.fill_rows(&mut plan);
+        if plan.rows.is_empty() {
+            return None;
+        }
+        self.in_flight.push_back(submission);
+        Some(plan)
     }
 
     pub(crate) fn has_sequences(&self) -> bool {
@@ -155,41 +176,57 @@ impl Scheduler {
         self.admission_worthwhile = true;
     }
 
-    /// Every sequence that is one token behind gets that token.
-    fn plan_decodes(&mut self) -> PrefillBudget {
-        let mut num_decodes = 0;
-        for &slot in &self.running {
-            let sequence = &mut self.slots[slot];
-            if sequence.is_decoding() {
-                sequence.planned_tokens = 1;
-                num_decodes += 1;
-            }
-        }
-        PrefillBudget::beside_decodes(&self.config, num_decodes)
-    }
-
-    fn fill_rows(&mut self, plan: &mut StepPlan) {
-        assert!(self.in_flight.is_empty(), "one submission at a time");
+    fn fill_rows(&mut self, plan: &mut StepPlan) -> Submission {
+        let mut submission = Submission::new(self.running.len(), self.batch_lacks());
         plan.rows.reserve_exact(self.running.len());
+        plan.block_tables.reserve_exact(self.running.len());
         plan.tokens.reserve(self.running.len());
         for &slot in &self.running {
             let sequence = &mut self.slots[slot];
-            if sequence.planned_tokens == 0 {
+            let num_tokens = std::mem::take(&mut sequence.planned_tokens);
+            if num_tokens == 0 {
                 continue;
             }
-            let start = sequence.num_computed_tokens;
-            let end = start + sequence.planned_tokens;
-            let first_token = plan.tokens.len();
-            plan.tokens.extend_from_slice(&sequence.tokens[start as usize..end as usize]);
-            plan.rows.push(PlanRow {
+            let seat = sequence.seat.expect("it runs");
+            if std::mem::take(&mut sequence.is_newly_seated) {
+                plan.seats.push(sequence.seat_setup(seat));
+            }
+            let start = sequence.num_submitted_tokens;
+            let end = start + num_tokens;
+            let input = if start < sequence.len() {
+                let first_token = plan.tokens.len();
+                plan.tokens.extend_from_slice(&sequence.tokens[start as usize..end as usize]);
+                RowInput::Tokens(first_token..plan.tokens.len())
+            } else {
+                RowInput::LastSampled
+            };
+            let sample = match end == sequence.expected_len() {
+                false => Sample::No,
+                true if sequence.is_constrained => Sample::Masked,
+                true => Sample::Token,
+            };
+            plan.rows.push(PlanRow { sequence: sequence.id, seat, input, start_position: start, sample });
+            plan.block_tables.push(sequence.block_table.clone());
+            submission.rows.push(SubmittedRow {
+                slot: Some(slot),
                 sequence: sequence.id,
-                tokens: first_token..plan.tokens.len(),
-                start_position: start,
-                block_table: sequence.block_table.clone(),
-                sample: (end == sequence.len()).then_some(sequence.sampling),
+                num_tokens,
+                sample,
+                has_logprobs: sequence.sampling.logprobs.is_some(),
             });
-            sequence.in_flight = true;
-            self.in_flight.push(slot);
+            sequence.num_submitted_tokens = end;
+            sequence.in_flight += 1;
+            sequence.pending_samples += u32::from(sample != Sample::No);
         }
+        submission
+    }
+
+    /// A batch sequence wants to run in the step being planned and does not.
+    fn batch_lacks(&self) -> bool {
+        let idle = |slot: &Slot| {
+            let sequence = &self.slots[*slot];
+            sequence.class == Class::Batch && sequence.planned_tokens == 0 && sequence.remaining() > 0
+        };
+        self.waiting.len(Class::Batch) > 0 || self.running.iter().any(idle)
     }
 }

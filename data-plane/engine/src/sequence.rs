@@ -6,11 +6,14 @@
 mod event;
 mod request;
 
+use std::sync::Arc;
+
 pub use event::{FinishReason, SequenceEvent, SequenceUsage};
 pub use request::{Class, Commit, SequenceRequest, TenantIndex, Verdict};
 
 use crate::kv_cache::{BlockHash, BlockTable, hash_block};
 use crate::sampling::SamplingParams;
+use crate::step::{Seat, SeatSetup};
 
 /// Index of a token in the model's vocabulary.
 pub type TokenId = u32;
@@ -19,13 +22,14 @@ pub type TokenId = u32;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SequenceId(pub u64);
 
-/// What the scheduler knows of a sequence. It waits as long as its block table is empty, and has a seat
-/// otherwise.
+/// What the scheduler knows of a sequence. It holds pages as long as it has a seat, and waits otherwise.
 pub(crate) struct Sequence {
     pub(crate) id: SequenceId,
     pub(crate) class: Class,
     pub(crate) tenant: TenantIndex,
     pub(crate) sampling: SamplingParams,
+    pub(crate) logit_bias: Arc<[(TokenId, f32)]>,
+    pub(crate) is_constrained: bool,
     pub(crate) stop_tokens: Vec<TokenId>,
     pub(crate) commit: Box<dyn Commit>,
     max_tokens: u32,
@@ -35,10 +39,21 @@ pub(crate) struct Sequence {
     pub(crate) prompt_tokens: u32,
     /// Positions whose keys and values lie in the block table's pages. Catches up with `tokens`.
     pub(crate) num_computed_tokens: u32,
+    /// Positions that will be computed when all submissions in flight are collected.
+    pub(crate) num_submitted_tokens: u32,
     /// The furthest `num_computed_tokens` ever was; positions below it are recomputed, not computed.
     pub(crate) furthest_computed: u32,
-    /// Tokens that the plan in the making, or in flight, computes.
+    /// Tokens that the plan in the making computes.
     pub(crate) planned_tokens: u32,
+    /// Submissions in flight that name it, and how many of them sample a token for it.
+    pub(crate) in_flight: u32,
+    pub(crate) pending_samples: u32,
+    /// Gives up its seat as soon as no submission names it.
+    pub(crate) is_yielding: bool,
+    /// Set while it runs.
+    pub(crate) seat: Option<Seat>,
+    /// The next plan sets its seat up.
+    pub(crate) is_newly_seated: bool,
 
     pub(crate) block_table: BlockTable,
     /// Keys of the full blocks of `tokens`, as far as they were needed.
@@ -56,10 +71,6 @@ pub(crate) struct Sequence {
     pub(crate) bypassed: u32,
     /// Step at which it last got its seat.
     pub(crate) seated_at_step: u64,
-    /// Named by the submission in flight.
-    pub(crate) in_flight: bool,
-    /// To be retired when that submission is collected.
-    pub(crate) cancelled: bool,
 }
 
 impl Sequence {
@@ -76,14 +87,22 @@ impl Sequence {
             class: request.class,
             tenant: request.tenant,
             sampling: request.sampling,
+            logit_bias: request.logit_bias.into(),
+            is_constrained: request.is_constrained,
             stop_tokens: request.stop_tokens,
             commit,
             max_tokens: request.max_tokens,
             tokens: request.prompt,
             prompt_tokens,
             num_computed_tokens: 0,
+            num_submitted_tokens: 0,
             furthest_computed: 0,
             planned_tokens: 0,
+            in_flight: 0,
+            pending_samples: 0,
+            is_yielding: false,
+            seat: None,
+            is_newly_seated: false,
             block_table: BlockTable::default(),
             chain: Vec::with_capacity((prompt_tokens / block_tokens) as usize),
             salt: BlockHash(request.cache_salt),
@@ -93,8 +112,6 @@ impl Sequence {
             preemptions: 0,
             bypassed: 0,
             seated_at_step: 0,
-            in_flight: false,
-            cancelled: false,
         };
         sequence.extend_chain(prompt_tokens / block_tokens, block_tokens);
         sequence
@@ -104,9 +121,16 @@ impl Sequence {
         u32::try_from(self.tokens.len()).expect("bounded by the context limit")
     }
 
-    /// Tokens to compute before the next one can be sampled.
+    /// Its length when all submissions in flight are collected, unless one of their tokens ends it.
+    pub(crate) fn expected_len(&self) -> u32 {
+        self.len() + self.pending_samples
+    }
+
+    /// Tokens to submit before the next one can be sampled: none if it will be over, or gives up its seat, when what is
+    /// in flight is collected.
     pub(crate) fn remaining(&self) -> u32 {
-        self.len() - self.num_computed_tokens
+        let is_over = self.generated_tokens() + self.pending_samples >= self.max_tokens;
+        if is_over || self.is_yielding { 0 } else { self.expected_len() - self.num_submitted_tokens }
     }
 
     /// One token behind: nothing but the token sampled last is to be computed.
@@ -120,6 +144,18 @@ impl Sequence {
 
     pub(crate) fn reached_max_tokens(&self) -> bool {
         self.generated_tokens() >= self.max_tokens
+    }
+
+    /// What an executor must know to sample for it.
+    pub(crate) fn seat_setup(&self, seat: Seat) -> SeatSetup {
+        SeatSetup {
+            seat,
+            sequence: self.id,
+            sampling: self.sampling,
+            logit_bias: Arc::clone(&self.logit_bias),
+            history: if self.sampling.penalizes() { self.tokens.clone() } else { Vec::new() },
+            prompt_tokens: self.prompt_tokens,
+        }
     }
 
     /// Positions that will have been written when `max_tokens` are generated: the last one is never computed.
@@ -145,9 +181,10 @@ impl Sequence {
         self.furthest_computed.min(self.prompt_tokens)
     }
 
-    /// Takes its pages, of which the leading `cached_blocks` are computed already.
+    /// Takes a seat and its pages, of which the leading `cached_blocks` are computed already.
     pub(crate) fn take_seat(
         &mut self,
+        seat: Seat,
         block_table: BlockTable,
         cached_blocks: u32,
         block_tokens: u32,
@@ -155,6 +192,9 @@ impl Sequence {
         self.block_table = block_table;
         self.published_blocks = cached_blocks;
         self.num_computed_tokens = cached_blocks * block_tokens;
+        self.num_submitted_tokens = self.num_computed_tokens;
+        self.seat = Some(seat);
+        self.is_newly_seated = true;
         let newly_cached =
             self.num_computed_tokens.min(self.prompt_tokens).saturating_sub(self.furthest_computed);
         self.cached_prompt_tokens += newly_cached;
@@ -162,16 +202,18 @@ impl Sequence {
         newly_cached
     }
 
-    /// Gives its pages up; all it knows is its tokens.
-    pub(crate) fn leave_seat(&mut self) -> BlockTable {
+    /// Gives its seat and its pages up; all it knows is its tokens. `None` if it waits.
+    pub(crate) fn leave_seat(&mut self) -> Option<(Seat, BlockTable)> {
         self.num_computed_tokens = 0;
+        self.num_submitted_tokens = 0;
         self.planned_tokens = 0;
         self.published_blocks = 0;
-        std::mem::take(&mut self.block_table)
+        self.is_yielding = false;
+        Some((self.seat.take()?, std::mem::take(&mut self.block_table)))
     }
 
     pub(crate) fn has_seat(&self) -> bool {
-        !self.block_table.is_empty()
+        self.seat.is_some()
     }
 
     pub(crate) fn usage(&self) -> SequenceUsage {

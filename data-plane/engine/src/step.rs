@@ -1,8 +1,11 @@
 //! One forward pass as plain data: what the scheduler hands to an executor, and what comes back.
 //!
-//! The plan is the joint of the engine: a scheduler is tested with no model, a model with no scheduler.
+//! The plan is the joint of the engine: a scheduler is tested with no model, a model with no scheduler. It holds nothing
+//! that is known only after an earlier step: a row may take its input from its seat, where the device keeps the token
+//! sampled last, so that the next step is submitted before this one has been collected.
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use crate::kv_cache::{BlockId, BlockTable};
 use crate::sampling::SamplingParams;
@@ -10,19 +13,55 @@ use crate::sequence::{SequenceId, TokenId};
 
 /// One forward pass over a ragged batch.
 ///
-/// Invariants, held by the scheduler (`check` verifies them):
-/// - each sequence has at most one row, and each row computes at least one token;
-/// - the rows' token ranges tile `tokens` in order, and `tokens.len()` is at most the step's budget;
-/// - a row's block table covers its positions `0..start_position + num_tokens`;
+/// It takes effect in this order: seats, copies, rows. Invariants, held by the scheduler ([`StepPlan::check`] verifies
+/// what the plan alone shows):
+/// - each sequence has at most one row, each row one seat, and each row computes at least one token;
+/// - the rows' token ranges tile `tokens` in order, and the new tokens are at most the step's budget;
+/// - a row's block tables cover its positions `0..end_position`;
 /// - each page that a row writes is referenced by that row's sequence alone.
 #[derive(Debug, Default)]
 pub struct StepPlan {
-    /// Page copies to make before any row runs (copy-on-write), in order.
+    /// Sequences that take a seat with this step.
+    pub seats: Vec<SeatSetup>,
+    /// Page copies to make before any row runs (copy-on-write, swap, transfer), in order.
     pub copies: Vec<PageCopy>,
-    /// The new tokens of all rows, one row after another.
+    /// The new tokens of all rows that know theirs, one row after another.
     pub tokens: Vec<TokenId>,
-    /// The rows. Their order is the order of [`StepOutput::sampled`].
+    /// The rows. Those that sample do so in this order in [`StepOutput`].
     pub rows: Vec<PlanRow>,
+    /// Pages by row and, within a row, by layer group: `[rows, layer groups]`. See [`StepPlan::block_table`].
+    pub block_tables: Vec<BlockTable>,
+}
+
+/// Index of what a device keeps for a running sequence: the token sampled last, its sampling parameters, its token
+/// counts. Below the executor's `max_seats`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Seat(pub u32);
+
+/// Gives a seat to a sequence: whatever the device kept there for an earlier one is replaced.
+#[derive(Clone, Debug)]
+pub struct SeatSetup {
+    /// Which seat.
+    pub seat: Seat,
+    /// Whose it is now.
+    pub sequence: SequenceId,
+    /// How its tokens are chosen.
+    pub sampling: SamplingParams,
+    /// Added to the logits of these tokens.
+    pub logit_bias: Arc<[(TokenId, f32)]>,
+    /// Prompt tokens, then generated ones, from which penalties count; empty unless a penalty is asked for.
+    pub history: Vec<TokenId>,
+    /// How many of `history` are prompt.
+    pub prompt_tokens: u32,
+}
+
+/// Where a row's new tokens come from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RowInput {
+    /// From [`StepPlan::tokens`], at this range.
+    Tokens(Range<usize>),
+    /// One token: the one that this row's seat sampled last, in an earlier step that may still be running.
+    LastSampled,
 }
 
 /// The share of one sequence in a step.
@@ -30,43 +69,81 @@ pub struct StepPlan {
 pub struct PlanRow {
     /// Whose row this is.
     pub sequence: SequenceId,
-    /// Where this row's new tokens lie in [`StepPlan::tokens`].
-    pub tokens: Range<usize>,
+    /// Its seat.
+    pub seat: Seat,
+    /// Its new tokens.
+    pub input: RowInput,
     /// Absolute position of the first new token; positions before it are already in the pages.
     pub start_position: u32,
-    /// Pages of the sequence; position `p` lies in page `block_table.blocks()[p / block_tokens]`, at slot
-    /// `p % block_tokens`. It may hold more pages than this step needs.
-    pub block_table: BlockTable,
-    /// Set if the token after this row's last one is to be sampled, at [`PlanRow::sample_position`].
-    pub sample: Option<SamplingParams>,
+    /// Whether, and how, the token after this row's last one is chosen, at [`PlanRow::sample_position`].
+    pub sample: Sample,
+}
+
+/// What becomes of a row's logits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sample {
+    /// Nothing: more of the prompt follows in a later step.
+    No,
+    /// A token is chosen as the seat's parameters say.
+    Token,
+    /// The same, from the tokens that a mask allows: see [`crate::Executor::supply_masks`].
+    Masked,
 }
 
 /// Copy all bytes of one page to another, which nobody else references.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PageCopy {
     /// Page to read.
-    pub from: BlockId,
+    pub from: Page,
     /// Page to write.
-    pub to: BlockId,
+    pub to: Page,
 }
 
+/// A page by where it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Page {
+    /// In the device's pool.
+    Pool(BlockId),
+    /// In host memory that the executor owns: swapped out, or on its way to or from another executor.
+    Host(u32),
+}
+
+/// Tokens that may be chosen: bit `token % 32` of word `token / 32`, `[vocab_size / 32, rounded up]`.
+pub type TokenMask = Arc<[u32]>;
+
 /// What a step gave.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct StepOutput {
-    /// One entry for each row with `sample` set, in the order of the rows. `None` if no token could be chosen
-    /// (logits without one finite number): that sequence ends with an error, the others go on.
-    pub sampled: Vec<Option<TokenId>>,
+    /// Tokens of each sampling row, in the order of the rows: one more than the drafts it accepted. Zero if no token
+    /// could be chosen (logits without one finite number): that sequence ends with an error, the others go on.
+    pub num_tokens: Vec<u32>,
+    /// Those tokens, one row after another.
+    pub tokens: Vec<TokenId>,
+    /// For each token of the rows that asked for it, in the same order.
+    pub logprobs: Vec<TokenLogprobs>,
+}
+
+/// Natural logarithms of probabilities under the model's own logits, before temperature, penalties, bias and masks.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct TokenLogprobs {
+    /// Of the token that was chosen.
+    pub chosen: f32,
+    /// The most likely tokens, likeliest first, the lower id on a tie; as many as were asked for.
+    pub top: Vec<(TokenId, f32)>,
 }
 
 impl PlanRow {
     /// Number of new tokens in this row.
     pub fn num_tokens(&self) -> usize {
-        self.tokens.len()
+        match &self.input {
+            RowInput::Tokens(range) => range.len(),
+            RowInput::LastSampled => 1,
+        }
     }
 
     /// One past the last position that this row computes.
     pub fn end_position(&self) -> u32 {
-        let num_tokens = u32::try_from(self.tokens.len()).expect("a row is far shorter than 2^32 tokens");
+        let num_tokens = u32::try_from(self.num_tokens()).expect("a row is far shorter than 2^32 tokens");
         self.start_position + num_tokens
     }
 
@@ -74,17 +151,38 @@ impl PlanRow {
     pub fn sample_position(&self) -> u32 {
         self.end_position()
     }
+
+    /// True if a token is chosen after this row.
+    pub fn samples(&self) -> bool {
+        self.sample != Sample::No
+    }
 }
 
 impl StepPlan {
-    /// New tokens of one row.
-    pub fn row_tokens(&self, row: &PlanRow) -> &[TokenId] {
-        &self.tokens[row.tokens.clone()]
+    /// New tokens over all rows.
+    pub fn num_tokens(&self) -> usize {
+        self.rows.iter().map(PlanRow::num_tokens).sum()
     }
 
-    /// Rows that sample, so the length of the step's output.
+    /// Rows that sample.
     pub fn num_samples(&self) -> usize {
-        self.rows.iter().filter(|row| row.sample.is_some()).count()
+        self.rows.iter().filter(|row| row.samples()).count()
+    }
+
+    /// Rows that wait for a mask.
+    pub fn num_masked(&self) -> usize {
+        self.rows.iter().filter(|row| row.sample == Sample::Masked).count()
+    }
+
+    /// Layer groups, by the number of tables a row has.
+    pub fn num_layer_groups(&self) -> usize {
+        self.block_tables.len().checked_div(self.rows.len()).unwrap_or(1)
+    }
+
+    /// Pages of a row in one layer group: position `p` lies in page `blocks()[p / block_tokens]`, at slot
+    /// `p % block_tokens`. It may hold more pages than this step needs.
+    pub fn block_table(&self, row: usize, layer_group: usize) -> &BlockTable {
+        &self.block_tables[row * self.num_layer_groups() + layer_group]
     }
 
     /// Verifies what the plan alone can show of its invariants.
@@ -92,22 +190,36 @@ impl StepPlan {
     /// # Errors
     /// A fixed text that names the broken invariant.
     pub fn check(&self, max_tokens: u32, max_rows: u32, block_tokens: u32) -> Result<(), &'static str> {
-        if self.tokens.len() > max_tokens as usize {
+        if self.num_tokens() > max_tokens as usize {
             return Err("more new tokens than the step's budget");
         }
         if self.rows.len() > max_rows as usize {
             return Err("more rows than seats");
         }
+        if !self.rows.is_empty()
+            && (self.block_tables.is_empty() || !self.block_tables.len().is_multiple_of(self.rows.len()))
+        {
+            return Err("not as many block tables for each row");
+        }
         let mut next_token = 0;
-        for row in &self.rows {
-            if row.tokens.is_empty() || row.tokens.start != next_token {
-                return Err("rows do not tile the tokens");
+        for (index, row) in self.rows.iter().enumerate() {
+            if row.seat.0 >= max_rows {
+                return Err("a seat that does not exist");
             }
-            next_token = row.tokens.end;
+            if let RowInput::Tokens(range) = &row.input {
+                if range.is_empty() || range.start != next_token {
+                    return Err("rows do not tile the tokens");
+                }
+                next_token = range.end;
+            }
             let needed_blocks = row.end_position().div_ceil(block_tokens) as usize;
-            if row.block_table.blocks().len() < needed_blocks {
+            let is_short = |group| self.block_table(index, group).len() < needed_blocks;
+            if (0..self.num_layer_groups()).any(is_short) {
                 return Err("a block table is shorter than its row");
             }
+        }
+        if self.seats.iter().any(|setup| setup.seat.0 >= max_rows) {
+            return Err("a seat that does not exist");
         }
         if next_token != self.tokens.len() {
             return Err("tokens without a row");

@@ -94,6 +94,7 @@ impl Loader {
             max_seats: self.max_seats,
             max_step_tokens: self.step_tokens,
             context_limit: Some(pinned.context_limit),
+            num_host_pages: 0,
         }
     }
 

@@ -98,6 +98,8 @@ impl EngineConfig {
         let chunk_tokens = u64::from(self.chunk_tokens);
         in_range("num_pages", u64::from(capacity.num_pages), 1, u64::from(u32::MAX - 1))?;
         in_range("block_tokens", u64::from(capacity.block_tokens), 1, 1 << 16)?;
+        in_range("max_in_flight", u64::from(capacity.max_in_flight), 1, 2)?;
+        in_range("num_layer_groups", u64::from(capacity.num_layer_groups), 1, 1)?;
         in_range("seats", u64::from(self.seats), 1, u64::from(capacity.max_seats))?;
         in_range("chunk_tokens", chunk_tokens, 1, u64::from(capacity.max_step_tokens))?;
         if !self.chunk_tokens.is_multiple_of(capacity.block_tokens) {
@@ -123,9 +125,13 @@ mod tests {
     const CAPACITY: Capacity = Capacity {
         num_pages: 100,
         page_bytes: 4096,
+        layout: crate::executor::LayoutId(0),
+        num_layer_groups: 1,
+        num_host_pages: 0,
         block_tokens: 16,
         max_seats: 32,
         max_step_tokens: 256,
+        max_in_flight: 1,
         context_limit: 2048,
         vocab_size: 1000,
     };

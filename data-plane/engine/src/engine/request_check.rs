@@ -2,6 +2,7 @@
 
 use super::AddError;
 use crate::executor::Capacity;
+use crate::sampling::LOGIT_BIAS_MAX;
 use crate::sequence::SequenceRequest;
 
 pub(super) fn check(request: &SequenceRequest, capacity: &Capacity) -> Result<(), AddError> {
@@ -12,6 +13,10 @@ pub(super) fn check(request: &SequenceRequest, capacity: &Capacity) -> Result<()
         return Err(AddError::NoOutput);
     }
     request.sampling.validate().map_err(AddError::InvalidSampling)?;
+    let is_sound = |(token, bias): &(u32, f32)| *token < capacity.vocab_size && (-100.0..=100.0).contains(bias);
+    if request.logit_bias.len() > LOGIT_BIAS_MAX || !request.logit_bias.iter().all(is_sound) {
+        return Err(AddError::InvalidSampling("logit_bias"));
+    }
     let tokens = request.prompt.len() as u64 + u64::from(request.max_tokens);
     let context_limit = capacity.context_limit;
     if tokens > u64::from(context_limit) {

@@ -1,12 +1,11 @@
 //! Runs plans on this machine's CPUs.
 //!
-//! Owns the loaded model, the pool of KV pages and the sampler. A plan runs inside `submit`: the thread that submits is
-//! one of the pool's threads, so nothing would be gained by returning earlier. It never decides which page belongs to
-//! whom. [`CpuExecutor`] serves; [`ReferenceExecutor`] runs the same code on the kernels that define correct.
+//! Owns the loaded model, the pool of KV pages, the seats and the sampler. A plan runs inside `collect`: the thread that
+//! waits is one of the pool's threads, so there is nothing to overlap, and one plan is in flight at a time. Host pages
+//! are the last ones of the pool: here both are the same memory. [`CpuExecutor`] serves; [`ReferenceExecutor`] runs the same code on the kernels that define correct.
 
 mod kv_capacity;
 
-use std::collections::VecDeque;
 use std::path::Path;
 
 use weir_kernels::cpu::Isa;
@@ -14,12 +13,13 @@ use weir_kernels::kv::PagePool;
 
 pub use kv_capacity::KvCapacity;
 
-use super::{Capacity, Executor, ExecutorError, Ticket};
+use super::{Capacity, Executor, ExecutorError, LayoutId, Ticket, check_plan};
 use crate::model::forward::Model;
 use crate::model::ops::{CpuOps, Ops, ReferenceOps};
 use crate::model::{LoadError, ModelFacts, ModelFile};
-use crate::sampling::Sampler;
-use crate::step::{StepOutput, StepPlan};
+use crate::sampling::{Sampler, SeatState};
+use crate::sequence::TokenId;
+use crate::step::{Page, PlanRow, RowInput, Sample, StepOutput, StepPlan, TokenMask};
 
 /// More threads than any CPU has; a larger number is a mistake in the configuration.
 const THREADS_MAX: usize = 1024;
@@ -41,6 +41,8 @@ pub struct CpuConfig {
     pub max_step_tokens: u32,
     /// A shorter context than the model's own; `None` for the model's.
     pub context_limit: Option<u32>,
+    /// Pages beside the pool, for swapping and transfer.
+    pub num_host_pages: u32,
 }
 
 /// Runs plans with the fast kernels.
@@ -57,8 +59,17 @@ pub struct ModelExecutor<O: Ops> {
     capacity: Capacity,
     kv_capacity: KvCapacity,
     sampler: Sampler,
-    finished: VecDeque<(Ticket, StepOutput)>,
+    seats: Vec<Option<SeatState>>,
+    submitted: Option<Submitted>,
     next_ticket: u64,
+}
+
+/// A plan that waits to be collected.
+#[derive(Debug)]
+struct Submitted {
+    ticket: Ticket,
+    plan: StepPlan,
+    masks: Vec<Option<TokenMask>>,
 }
 
 impl CpuExecutor {
@@ -119,13 +130,17 @@ impl<O: Ops> ModelExecutor<O> {
         let kv_capacity =
             KvCapacity::new(facts, O::KV_TYPE, config.kv_bytes, config.max_seats, context_limit)?;
         let model = Model::load(ops, file, config.max_step_tokens as usize, config.max_seats as usize)?;
-        let pool = kv_capacity.allocate()?;
+        let pool = kv_capacity.allocate(config.num_host_pages)?;
         let capacity = Capacity {
             num_pages: kv_capacity.num_pages,
             page_bytes: kv_capacity.page_bytes,
+            layout: LayoutId::of(&format!("cpu {:?}", pool.layout())),
+            num_layer_groups: 1,
+            num_host_pages: config.num_host_pages,
             block_tokens: kv_capacity::BLOCK_TOKENS,
             max_seats: config.max_seats,
             max_step_tokens: config.max_step_tokens,
+            max_in_flight: 1,
             context_limit,
             vocab_size: facts.vocab_size,
         };
@@ -135,8 +150,9 @@ impl<O: Ops> ModelExecutor<O> {
             parameters = facts.parameter_count,
             "{kv_capacity}"
         );
-        let finished = VecDeque::new();
-        Ok(Self { model, pool, capacity, kv_capacity, sampler: Sampler::default(), finished, next_ticket: 0 })
+        let seats = vec![None; config.max_seats as usize];
+        let sampler = Sampler::default();
+        Ok(Self { model, pool, capacity, kv_capacity, sampler, seats, submitted: None, next_ticket: 0 })
     }
 
     /// What the model is.
@@ -155,41 +171,63 @@ impl<O: Ops> ModelExecutor<O> {
         self.model.logits(sample)
     }
 
-    fn check(&self, plan: &StepPlan) -> Result<(), ExecutorError> {
-        let Capacity {
-            num_pages, block_tokens, max_seats, max_step_tokens, context_limit, vocab_size, ..
-        } = self.capacity;
-        plan.check(max_step_tokens, max_seats, block_tokens).map_err(ExecutorError::InvalidPlan)?;
-        if let Some(&token) = plan.tokens.iter().find(|token| **token >= vocab_size) {
-            return Err(ExecutorError::UnknownToken { token, vocab_size });
+    fn run(&mut self, mut plan: StepPlan, masks: Vec<Option<TokenMask>>) -> StepOutput {
+        for setup in plan.seats.drain(..) {
+            let seat = setup.seat.0 as usize;
+            self.seats[seat] = Some(SeatState::new(setup));
         }
-        for row in &plan.rows {
-            if row.end_position() > context_limit {
-                return Err(ExecutorError::InvalidPlan("a row beyond the context limit"));
-            }
-            if row.block_table.blocks().iter().any(|page| *page >= num_pages) {
-                return Err(ExecutorError::InvalidPlan("a block table names a page outside the pool"));
-            }
+        for copy in &plan.copies {
+            self.pool.copy_page(self.pool_page(copy.from), self.pool_page(copy.to));
         }
-        if plan.copies.iter().any(|copy| copy.from >= num_pages || copy.to >= num_pages) {
-            return Err(ExecutorError::InvalidPlan("a copy names a page outside the pool"));
+        let tokens = self.input_tokens(&plan);
+        self.model.forward(&mut self.pool, &plan, &tokens);
+        let mut output = StepOutput::default();
+        let mut masks = masks.into_iter();
+        for (index, row) in plan.rows.iter().filter(|row| row.samples()).enumerate() {
+            let mask = if row.sample == Sample::Masked { masks.next().flatten() } else { None };
+            let seat = self.seats[row.seat.0 as usize].as_mut().expect("checked at submission");
+            let logits = self.model.logits(index);
+            let position = row.sample_position();
+            let token = self.sampler.sample_seat(logits, seat, mask.as_ref(), position, &mut output.logprobs);
+            output.num_tokens.push(u32::from(token.is_some()));
+            output.tokens.extend(token);
         }
-        Ok(())
+        output
     }
 
-    fn run(&mut self, plan: &StepPlan) -> StepOutput {
-        for copy in &plan.copies {
-            self.pool.copy_page(copy.from, copy.to);
+    fn pool_page(&self, page: Page) -> u32 {
+        match page {
+            Page::Pool(page) => page,
+            Page::Host(page) => self.capacity.num_pages + page,
         }
-        self.model.forward(&mut self.pool, plan);
-        let sampling_rows = plan.rows.iter().filter_map(|row| Some((row, row.sample.as_ref()?)));
-        let sampled = sampling_rows
-            .enumerate()
-            .map(|(index, (row, params))| {
-                self.sampler.sample(self.model.logits(index), params, row.sample_position())
-            })
-            .collect();
-        StepOutput { sampled }
+    }
+
+    /// New tokens of all rows, seats asked for theirs. A seat that has none yet (its sequence ended for want of a
+    /// finite logit) gives token 0: nobody reads what follows from it.
+    fn input_tokens(&self, plan: &StepPlan) -> Vec<TokenId> {
+        let mut tokens = Vec::with_capacity(plan.num_tokens());
+        for row in &plan.rows {
+            match &row.input {
+                RowInput::Tokens(range) => tokens.extend_from_slice(&plan.tokens[range.clone()]),
+                RowInput::LastSampled => {
+                    let seat = self.seats[row.seat.0 as usize].as_ref();
+                    tokens.push(seat.and_then(SeatState::last).unwrap_or(0));
+                }
+            }
+        }
+        tokens
+    }
+
+    /// Every row's seat has been set up, by this plan or an earlier one.
+    fn check_seats(&self, plan: &StepPlan) -> Result<(), ExecutorError> {
+        let is_set_up = |row: &PlanRow| {
+            self.seats[row.seat.0 as usize].is_some() || plan.seats.iter().any(|setup| setup.seat == row.seat)
+        };
+        if plan.rows.iter().all(is_set_up) {
+            Ok(())
+        } else {
+            Err(ExecutorError::InvalidPlan("a seat that was never set up"))
+        }
     }
 }
 
@@ -199,18 +237,47 @@ impl<O: Ops> Executor for ModelExecutor<O> {
     }
 
     fn submit(&mut self, plan: StepPlan) -> Result<Ticket, ExecutorError> {
-        self.check(&plan)?;
-        let output = self.run(&plan);
+        check_plan(&plan, &self.capacity)?;
+        self.check_seats(&plan)?;
+        if self.submitted.is_some() {
+            return Err(ExecutorError::InvalidPlan("more plans in flight than stated"));
+        }
         let ticket = Ticket(self.next_ticket);
         self.next_ticket += 1;
-        self.finished.push_back((ticket, output));
+        self.submitted = Some(Submitted { ticket, plan, masks: Vec::new() });
         Ok(ticket)
     }
 
+    fn supply_masks(&mut self, ticket: Ticket, masks: Vec<Option<TokenMask>>) -> Result<(), ExecutorError> {
+        match &mut self.submitted {
+            Some(submitted) if submitted.ticket == ticket && submitted.plan.num_masked() == masks.len() => {
+                submitted.masks = masks;
+                Ok(())
+            }
+            _ => Err(ExecutorError::InvalidPlan("masks that no plan in flight waits for")),
+        }
+    }
+
     fn collect(&mut self, ticket: Ticket) -> Result<StepOutput, ExecutorError> {
-        let is_next = self.finished.front().is_some_and(|(oldest, _)| *oldest == ticket);
-        let finished = if is_next { self.finished.pop_front() } else { None };
-        finished.map(|(_, output)| output).ok_or(ExecutorError::UnknownTicket(ticket))
+        match self.submitted.take() {
+            Some(Submitted { ticket: oldest, plan, masks }) if oldest == ticket => {
+                if plan.num_masked() == masks.len() {
+                    Ok(self.run(plan, masks))
+                } else {
+                    Err(ExecutorError::InvalidPlan("collected before its masks were supplied"))
+                }
+            }
+            other => {
+                self.submitted = other;
+                Err(ExecutorError::UnknownTicket(ticket))
+            }
+        }
+    }
+
+    fn host_page(&mut self, page: u32) -> &mut [u8] {
+        assert!(page < self.capacity.num_host_pages, "no such host page");
+        let page = self.pool_page(Page::Host(page));
+        self.pool.page_mut(page)
     }
 }
 

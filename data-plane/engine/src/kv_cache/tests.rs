@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use proptest::prelude::*;
 
 use super::*;
+use crate::step::Page;
 
 const BLOCK: u32 = 4;
 
@@ -110,7 +111,8 @@ impl Model {
         let grown =
             self.cache.prepare_write(&mut owner.table, position / BLOCK + 1, position / BLOCK, &mut copies);
         for copy in copies {
-            self.pages[copy.to as usize] = self.pages[copy.from as usize];
+            let (Page::Pool(from), Page::Pool(to)) = (copy.from, copy.to) else { panic!("in the pool") };
+            self.pages[to as usize] = self.pages[from as usize];
         }
         if grown.is_ok() {
             let page = owner.table.blocks()[(position / BLOCK) as usize];

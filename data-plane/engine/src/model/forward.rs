@@ -12,6 +12,8 @@ use super::model_file::ModelFile;
 use super::ops::{Ops, Projection};
 use super::scratch::{Rows, Scratch};
 use super::weights::{LayerWeights, Weights};
+use crate::kv_cache::BlockTable;
+use crate::sequence::TokenId;
 use crate::step::{PlanRow, StepPlan};
 
 /// A loaded model with the memory of its activations.
@@ -54,17 +56,18 @@ impl<O: Ops> Model<O> {
     }
 
     /// Runs a checked plan: stores keys and values of all its tokens in their pages, and leaves the logits of its sampling
-    /// rows to be read by [`Model::logits`].
-    pub(crate) fn forward(&mut self, pool: &mut PagePool, plan: &StepPlan) {
+    /// rows to be read by [`Model::logits`]. `tokens`: the new tokens of all rows, one row after another.
+    pub(crate) fn forward(&mut self, pool: &mut PagePool, plan: &StepPlan, tokens: &[TokenId]) {
         let Self { ops, facts, weights, rope, scratch } = self;
-        let mut step = scratch.step(facts, plan.tokens.len(), plan.num_samples());
-        let spans: Vec<_> = plan.rows.iter().map(span).collect();
+        let mut step = scratch.step(facts, tokens.len(), plan.num_samples());
+        let tables = (0..plan.rows.len()).map(|row| plan.block_table(row, 0));
+        let spans: Vec<_> = plan.rows.iter().zip(tables).map(|(row, table)| span(row, table)).collect();
         step.rope.fill(
             rope,
             plan.rows.iter().flat_map(|row| row.start_position..row.end_position()).map(|p| p as usize),
         );
 
-        ops.embed(&weights.token_embedding, &plan.tokens, step.rows.hidden);
+        ops.embed(&weights.token_embedding, tokens, step.rows.hidden);
         for (index, layer) in weights.layers.iter().enumerate() {
             attention(ops, facts, (index, layer), step.rope, &spans, pool, &mut step.rows);
             feed_forward(ops, facts, layer, &mut step.rows);
@@ -89,11 +92,11 @@ impl<O: Ops> Model<O> {
     }
 }
 
-fn span(row: &PlanRow) -> SequenceSpan<'_> {
+fn span<'a>(row: &PlanRow, table: &'a BlockTable) -> SequenceSpan<'a> {
     SequenceSpan {
         first_position: row.start_position as usize,
         num_rows: row.num_tokens(),
-        block_table: row.block_table.blocks(),
+        block_table: table.blocks(),
     }
 }
 

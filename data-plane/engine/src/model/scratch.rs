@@ -88,9 +88,13 @@ impl Scratch {
 impl Step<'_> {
     /// Copies the residual stream of the last token of each sampling row together.
     pub(super) fn gather_sampling_rows(&mut self, plan: &StepPlan, hidden_dim: usize) {
-        let sampling_rows = plan.rows.iter().filter(|row| row.sample.is_some());
-        for (from, to) in sampling_rows.zip(self.sampling.chunks_exact_mut(hidden_dim)) {
-            to.copy_from_slice(&self.rows.hidden[row(from.tokens.end - 1, hidden_dim)]);
+        let mut end = 0;
+        let ends = plan.rows.iter().filter_map(|row| {
+            end += row.num_tokens();
+            row.samples().then_some(end)
+        });
+        for (end, to) in ends.zip(self.sampling.chunks_exact_mut(hidden_dim)) {
+            to.copy_from_slice(&self.rows.hidden[row(end - 1, hidden_dim)]);
         }
     }
 }

@@ -1,13 +1,25 @@
 //! What is refused, and that a small model runs.
 
+use std::sync::Arc;
+
 use super::test_file::{Entry, TestFile};
 use super::*;
 use crate::executor::cpu::{CpuConfig, CpuExecutor, ReferenceExecutor};
 use crate::kv_cache::BlockTable;
-use crate::{Executor, ExecutorError, PageCopy, PlanRow, SamplingParams, SequenceId, StepPlan, Ticket};
+use crate::{
+    Executor, ExecutorError, Page, PageCopy, PlanRow, RowInput, Sample, SamplingParams, Seat, SeatSetup, SequenceId,
+    StepPlan, Ticket,
+};
 
 fn config() -> CpuConfig {
-    CpuConfig { threads: 1, kv_bytes: 1 << 20, max_seats: 4, max_step_tokens: 32, context_limit: None }
+    CpuConfig {
+        threads: 1,
+        kv_bytes: 1 << 20,
+        max_seats: 4,
+        max_step_tokens: 32,
+        context_limit: None,
+        num_host_pages: 2,
+    }
 }
 
 fn open(file: &TestFile) -> Result<ModelFile, LoadError> {
@@ -132,14 +144,30 @@ fn dials_out_of_range_are_named() {
 }
 
 fn plan(tokens: &[u32], start_position: u32, pages: &[u32]) -> StepPlan {
-    let row = PlanRow {
+    let (sequence, seat) = (SequenceId(1), Seat(0));
+    let input = RowInput::Tokens(0..tokens.len());
+    StepPlan {
+        seats: vec![setup(SamplingParams::GREEDY)],
+        copies: Vec::new(),
+        tokens: tokens.to_vec(),
+        rows: vec![PlanRow { sequence, seat, input, start_position, sample: Sample::Token }],
+        block_tables: vec![BlockTable::new(pages.to_vec())],
+    }
+}
+
+fn setup(sampling: SamplingParams) -> SeatSetup {
+    SeatSetup {
+        seat: Seat(0),
         sequence: SequenceId(1),
-        tokens: 0..tokens.len(),
-        start_position,
-        block_table: BlockTable::new(pages.to_vec()),
-        sample: Some(SamplingParams::GREEDY),
-    };
-    StepPlan { copies: Vec::new(), tokens: tokens.to_vec(), rows: vec![row] }
+        sampling,
+        logit_bias: Arc::new([]),
+        history: Vec::new(),
+        prompt_tokens: 0,
+    }
+}
+
+fn copy(from: u32, to: u32) -> PageCopy {
+    PageCopy { from: Page::Pool(from), to: Page::Pool(to) }
 }
 
 #[test]
@@ -154,13 +182,23 @@ fn plans_beyond_the_limits_are_refused() {
         plan(&[1], 0, &[pages]),
         plan(&[1], 64, &[0, 1, 2, 3, 4]),
         plan(&[1], 16, &[0]),
-        StepPlan { copies: vec![PageCopy { from: 0, to: pages }], ..plan(&[1], 0, &[0]) },
+        StepPlan { copies: vec![copy(0, pages)], ..plan(&[1], 0, &[0]) },
+        StepPlan {
+            copies: vec![PageCopy { from: Page::Pool(0), to: Page::Host(2) }],
+            ..plan(&[1], 0, &[0])
+        },
+        StepPlan { seats: Vec::new(), ..plan(&[1], 0, &[0]) },
+        StepPlan { block_tables: Vec::new(), ..plan(&[1], 0, &[0]) },
+        StepPlan {
+            block_tables: vec![BlockTable::new(vec![0]), BlockTable::new(vec![1])],
+            ..plan(&[1], 0, &[0])
+        },
     ] {
         assert!(matches!(executor.submit(bad), Err(ExecutorError::InvalidPlan(_))));
     }
     let ticket = executor.submit(plan(&[1], 0, &[0])).unwrap();
     assert!(matches!(executor.collect(Ticket(9)), Err(ExecutorError::UnknownTicket(Ticket(9)))));
-    assert_eq!(executor.collect(ticket).unwrap().sampled.len(), 1);
+    assert_eq!(executor.collect(ticket).unwrap().tokens.len(), 1);
     assert!(executor.collect(ticket).is_err());
 }
 
@@ -170,17 +208,17 @@ fn a_copied_page_continues_as_the_original_does_and_rows_without_sampling_give_n
     let mut executor = ReferenceExecutor::load_file(&file, &config()).unwrap();
     let mut run = |plan| {
         let ticket = executor.submit(plan).unwrap();
-        (executor.collect(ticket).unwrap().sampled, executor.logits(0).to_vec())
+        (executor.collect(ticket).unwrap().tokens, executor.logits(0).to_vec())
     };
     let mut prompt = plan(&[1, 2, 3], 0, &[0]);
-    prompt.rows[0].sample = None;
+    prompt.rows[0].sample = Sample::No;
     assert_eq!(run(prompt).0, []);
     let (sampled, original) = run(plan(&[4], 3, &[0]));
     let largest = original.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-    assert_eq!(original[sampled[0].unwrap() as usize], largest);
+    assert_eq!(original[sampled[0] as usize], largest);
     // Position 3 of page 0 is overwritten by the copy's owner only in its own page.
     let mut copied = plan(&[4], 3, &[5]);
-    copied.copies = vec![PageCopy { from: 0, to: 5 }];
+    copied.copies = vec![copy(0, 5)];
     assert_eq!(run(copied).1, original);
     assert_ne!(run(plan(&[5], 3, &[5])).1, original);
 }

@@ -75,6 +75,7 @@ fn equals_the_naive_sampler() {
             top_p: [1.0, 0.9, 0.5, 0.01, 0.999][case / 5 % 5],
             min_p: [0.0, 0.0, 0.05, 1.0][case / 11 % 4],
             seed: case as u64 * 77,
+            ..SamplingParams::GREEDY
         };
         for position in [0, 1, 4_000_000_000] {
             let actual = sampler.sample(&logits, &params, position);

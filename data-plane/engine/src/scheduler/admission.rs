@@ -120,13 +120,18 @@ impl Scheduler {
             budget.give_back(chunk);
             return if misses_seat { Answer::NoSeat } else { Answer::NoPages };
         }
+        let Some(seat) = self.free_seats.pop() else {
+            budget.give_back(chunk);
+            return Answer::NoSeat;
+        };
         let sequence = &mut self.slots[slot];
         let chain = &sequence.cacheable_chain(self.block_tokens)[..found.blocks as usize];
         let Ok(block_table) = self.kv.allocate(chain, num_blocks) else {
             budget.give_back(chunk);
+            self.free_seats.push(seat);
             return Answer::NoPages;
         };
-        let newly_cached = sequence.take_seat(block_table, found.blocks, self.block_tokens);
+        let newly_cached = sequence.take_seat(seat, block_table, found.blocks, self.block_tokens);
         sequence.planned_tokens = chunk;
         self.counters.cached_prompt_tokens += u64::from(newly_cached);
         Answer::Seated

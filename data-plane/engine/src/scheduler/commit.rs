@@ -3,8 +3,9 @@
 use super::Scheduler;
 use super::fair_share::{INPUT_WEIGHT, OUTPUT_WEIGHT};
 use super::slots::Slot;
+use super::submission::SubmittedRow;
 use crate::sequence::{Class, FinishReason, SequenceEvent, SequenceId, TokenId, Verdict};
-use crate::step::StepOutput;
+use crate::step::{Sample, StepOutput, TokenLogprobs};
 
 /// What a step computed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -20,74 +21,69 @@ pub(crate) struct StepTotals {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct OutputMismatch {
     pub(crate) expected: usize,
+    pub(crate) sampled: usize,
 }
 
 impl Scheduler {
-    /// Commits the submission in flight.
+    /// Commits the oldest submission in flight.
     ///
     /// # Errors
     /// [`OutputMismatch`], with nothing changed: follow up with [`Self::fail_in_flight`].
     pub(crate) fn commit(
         &mut self,
-        output: &StepOutput,
+        output: StepOutput,
         events: &mut Vec<SequenceEvent>,
     ) -> Result<StepTotals, OutputMismatch> {
-        let samples = |slot: Slot| self.slots[slot].planned_tokens == self.slots[slot].remaining();
-        let expected = self.in_flight.iter().filter(|slot| samples(**slot)).count();
-        if output.sampled.len() != expected {
-            return Err(OutputMismatch { expected });
-        }
-        let batch_lacks = self.batch_lacks();
+        let rows = self.in_flight.front().map_or(&[][..], |submission| &submission.rows);
+        check(rows, &output)?;
+        let Some(submission) = self.in_flight.pop_front() else { return Ok(StepTotals::default()) };
         let mut totals = StepTotals::default();
-        totals.computed.reserve_exact(self.in_flight.len());
+        totals.num_rows = u32::try_from(submission.rows.len()).expect("at most as many as seats");
+        totals.computed.reserve_exact(submission.rows.len());
         let mut class_cost = [0.0; 2];
-        let mut sampled = output.sampled.iter();
-        let mut rows = std::mem::take(&mut self.in_flight);
-        for slot in rows.drain(..) {
+        let mut num_tokens = output.num_tokens.into_iter();
+        let (mut tokens, mut logprobs) = (output.tokens.into_iter(), output.logprobs.into_iter());
+        for row in submission.rows {
+            let sampled = match row.sample {
+                Sample::No => None,
+                Sample::Token | Sample::Masked => num_tokens.next(),
+            };
+            let token = sampled.filter(|num_tokens| *num_tokens > 0).and_then(|_| tokens.next());
+            let logprobs = if row.has_logprobs && token.is_some() { logprobs.next() } else { None };
+            let Some(slot) = row.slot else { continue };
             let sequence = &mut self.slots[slot];
-            sequence.in_flight = false;
-            let samples = sequence.planned_tokens == sequence.remaining();
-            let token = if samples { sampled.next().copied().flatten() } else { None };
-            totals.num_rows += 1;
-            totals.computed.push((sequence.id, sequence.planned_tokens));
-            if sequence.cancelled {
-                self.retire(slot, FinishReason::Cancelled, events);
-                continue;
-            }
+            sequence.in_flight -= 1;
+            sequence.pending_samples -= u32::from(sampled.is_some());
+            totals.computed.push((sequence.id, row.num_tokens));
             let class = sequence.class;
-            class_cost[class as usize] += self.advance(slot, &mut totals);
-            if samples {
-                self.take_token(slot, token, events);
+            class_cost[class as usize] += self.advance(slot, row.num_tokens, &mut totals);
+            if sampled.is_none() || self.take_token(slot, token, logprobs, events) {
+                self.give_way_if_due(slot);
             }
         }
-        self.in_flight = rows;
+        self.release(&submission.releases);
         self.floor.serve(
             class_cost[Class::Interactive as usize],
             class_cost[Class::Batch as usize],
-            batch_lacks,
+            submission.batch_lacks,
         );
         self.count_step(&totals);
         Ok(totals)
     }
 
-    /// Ends every sequence of the submission in flight; what it wrote cannot be relied on.
-    pub(crate) fn fail_in_flight(&mut self, events: &mut Vec<SequenceEvent>) {
-        let mut rows = std::mem::take(&mut self.in_flight);
-        for slot in rows.drain(..) {
-            let sequence = &mut self.slots[slot];
-            sequence.in_flight = false;
-            let reason = if sequence.cancelled { FinishReason::Cancelled } else { FinishReason::Error };
-            self.retire(slot, reason, events);
+    /// Who was to give way does so as soon as nothing in flight names it.
+    fn give_way_if_due(&mut self, slot: Slot) {
+        let sequence = &self.slots[slot];
+        if sequence.is_yielding && sequence.in_flight == 0 {
+            self.preempt(slot);
         }
-        self.in_flight = rows;
     }
 
-    /// The planned tokens are computed: full blocks become findable. Returns the service this was to its class;
+    /// The submitted tokens are computed: full blocks become findable. Returns the service this was to its class;
     /// recomputing is none.
-    fn advance(&mut self, slot: Slot, totals: &mut StepTotals) -> f64 {
+    fn advance(&mut self, slot: Slot, num_tokens: u32, totals: &mut StepTotals) -> f64 {
         let sequence = &mut self.slots[slot];
         let start = sequence.num_computed_tokens;
-        let num_tokens = std::mem::take(&mut sequence.planned_tokens);
         let is_decode = num_tokens == 1 && start >= sequence.prompt_tokens.max(sequence.furthest_computed);
         sequence.num_computed_tokens += num_tokens;
         let recomputed = sequence.furthest_computed.min(sequence.num_computed_tokens).saturating_sub(start);
@@ -107,31 +103,32 @@ impl Scheduler {
         INPUT_WEIGHT * f64::from(num_tokens - recomputed)
     }
 
-    fn take_token(&mut self, slot: Slot, token: Option<TokenId>, events: &mut Vec<SequenceEvent>) {
+    /// False if the sequence is over.
+    fn take_token(
+        &mut self,
+        slot: Slot,
+        token: Option<TokenId>,
+        logprobs: Option<TokenLogprobs>,
+        events: &mut Vec<SequenceEvent>,
+    ) -> bool {
         let sequence = &mut self.slots[slot];
         let Some(token) = token.filter(|token| *token < self.vocab_size) else {
             self.retire(slot, FinishReason::Error, events);
-            return;
+            return false;
         };
         sequence.tokens.push(token);
         self.counters.generated_tokens += 1;
         self.fair.charge(sequence.tenant, OUTPUT_WEIGHT);
-        events.push(SequenceEvent::Token { id: sequence.id, token });
+        events.push(SequenceEvent::Token { id: sequence.id, token, logprobs: logprobs.map(Box::new) });
         let stops = sequence.stop_tokens.contains(&token) || sequence.commit.commit(token) == Verdict::Stop;
         if stops {
             self.retire(slot, FinishReason::Stop, events);
         } else if sequence.reached_max_tokens() {
             self.retire(slot, FinishReason::Length, events);
+        } else {
+            return true;
         }
-    }
-
-    /// A batch sequence wanted to run in this step and did not.
-    fn batch_lacks(&self) -> bool {
-        let idle = |slot: &Slot| {
-            let sequence = &self.slots[*slot];
-            sequence.class == Class::Batch && sequence.planned_tokens == 0
-        };
-        self.waiting.len(Class::Batch) > 0 || self.running.iter().any(idle)
+        false
     }
 
     fn count_step(&mut self, totals: &StepTotals) {
@@ -143,4 +140,18 @@ impl Scheduler {
         counters.prefill_tokens += u64::from(totals.prefill_tokens);
         counters.decode_tokens += u64::from(totals.decode_tokens);
     }
+}
+
+/// Every sampling row has its entry and at most one token, and every token that was to have them its log-probabilities.
+fn check(rows: &[SubmittedRow], output: &StepOutput) -> Result<(), OutputMismatch> {
+    let sampling = rows.iter().filter(|row| row.sample != Sample::No);
+    let expected = sampling.clone().count();
+    let with_logprobs = sampling.zip(&output.num_tokens).filter(|(row, _)| row.has_logprobs);
+    let num_logprobs = with_logprobs.map(|(_, num_tokens)| *num_tokens as usize).sum::<usize>();
+    let num_tokens = output.num_tokens.iter().map(|num_tokens| *num_tokens as usize).sum::<usize>();
+    let is_sound = output.num_tokens.len() == expected
+        && output.num_tokens.iter().all(|num_tokens| *num_tokens <= 1)
+        && output.tokens.len() == num_tokens
+        && output.logprobs.len() == num_logprobs;
+    if is_sound { Ok(()) } else { Err(OutputMismatch { expected, sampled: output.tokens.len() }) }
 }

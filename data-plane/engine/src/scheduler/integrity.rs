@@ -4,16 +4,23 @@ use std::collections::HashSet;
 
 use super::{Class, Scheduler};
 use crate::kv_cache::BlockId;
+use crate::sequence::Sequence;
+use crate::step::Sample;
 
 impl Scheduler {
     /// # Errors
     /// A text that names the broken invariant.
     pub(crate) fn check_integrity(&self) -> Result<(), String> {
-        self.kv.check_integrity(self.slots.iter().map(|sequence| &sequence.block_table))?;
+        let held = self.in_flight.iter().flat_map(|submission| &submission.releases);
+        self.kv.check_integrity(self.slots.iter().map(|sequence| &sequence.block_table).chain(held))?;
         let seated = self.slots.iter().filter(|sequence| sequence.has_seat()).count();
         let distinct: HashSet<_> = self.running.iter().collect();
         if seated != self.running.len() || distinct.len() != seated {
             return Err(format!("{} running, {seated} hold pages", self.running.len()));
+        }
+        let seats: HashSet<_> = self.slots.iter().filter_map(|sequence| sequence.seat).collect();
+        if seats.len() != seated || seats.len() + self.free_seats.len() != self.config.seats as usize {
+            return Err(format!("{seated} seated on {} seats, {} free", seats.len(), self.free_seats.len()));
         }
         if self.running.len() > self.config.seats as usize {
             return Err(format!("{} running on {} seats", self.running.len(), self.config.seats));
@@ -30,16 +37,17 @@ impl Scheduler {
             if sequence.num_computed_tokens >= sequence.len() {
                 return Err(format!("{id:?} has nothing left to compute and is not over"));
             }
+            if sequence.planned_tokens > 0 {
+                return Err(format!("{id:?} is planned and not submitted"));
+            }
             let writable = sequence.block_table.len() as u64 * u64::from(self.block_tokens);
-            if writable < u64::from(sequence.num_computed_tokens + sequence.planned_tokens) {
-                return Err(format!("{id:?} has more computed tokens than room in its pages"));
+            if writable < u64::from(sequence.num_submitted_tokens) {
+                return Err(format!("{id:?} has more submitted tokens than room in its pages"));
             }
             if sequence.published_blocks * self.block_tokens > sequence.num_computed_tokens {
                 return Err(format!("{id:?} has published a block that is not computed"));
             }
-            if sequence.in_flight != (sequence.planned_tokens > 0) {
-                return Err(format!("{id:?} is planned and not in flight, or the reverse"));
-            }
+            self.check_rows_of(sequence)?;
         }
         if self.fair.num_active() != self.slots.iter().count() {
             return Err(format!("tenants count {} sequences", self.fair.num_active()));
@@ -47,13 +55,31 @@ impl Scheduler {
         self.check_writes_in_flight()
     }
 
-    /// Each page that the submission in flight writes belongs to one sequence and is written by one row.
+    /// What a sequence believes to be in flight is what the submissions hold.
+    fn check_rows_of(&self, sequence: &Sequence) -> Result<(), String> {
+        let id = sequence.id;
+        let rows = self.in_flight.iter().flat_map(|submission| &submission.rows);
+        let own: Vec<_> = rows.filter(|row| row.slot.is_some() && row.sequence == id).collect();
+        let num_tokens: u32 = own.iter().map(|row| row.num_tokens).sum();
+        let num_samples = own.iter().filter(|row| row.sample != Sample::No).count();
+        if own.len() != sequence.in_flight as usize
+            || num_samples != sequence.pending_samples as usize
+            || sequence.num_submitted_tokens != sequence.num_computed_tokens + num_tokens
+        {
+            return Err(format!("{id:?} counts other rows in flight than there are"));
+        }
+        if sequence.is_yielding && own.is_empty() {
+            return Err(format!("{id:?} gives way and waits for nothing"));
+        }
+        Ok(())
+    }
+
+    /// Each page that a submission in flight writes belongs to one sequence.
     fn check_writes_in_flight(&self) -> Result<(), String> {
         let mut written: HashSet<BlockId> = HashSet::new();
-        for &slot in &self.in_flight {
-            let sequence = &self.slots[slot];
+        for sequence in self.slots.iter().filter(|sequence| sequence.in_flight > 0) {
             let first = sequence.num_computed_tokens / self.block_tokens;
-            let end = sequence.num_computed_tokens + sequence.planned_tokens;
+            let end = sequence.num_submitted_tokens;
             for &block in
                 &sequence.block_table.blocks()[first as usize..end.div_ceil(self.block_tokens) as usize]
             {

@@ -9,53 +9,35 @@ use std::cmp::Ordering;
 
 use super::slots::Slot;
 use super::{Class, Scheduler};
-use crate::step::PageCopy;
 
 impl Scheduler {
-    /// Sees to it that each sequence which is one token behind has a page of its own for that token. Ends: each
-    /// preemption leaves fewer running, and one alone always fits, as `add` refuses what never could.
-    pub(super) fn make_room_for_decodes(&mut self, copies: &mut Vec<PageCopy>) {
-        let mut index = 0;
-        while index < self.running.len() {
-            let slot = self.running[index];
-            let sequence = &mut self.slots[slot];
-            let written_block = sequence.num_computed_tokens / self.block_tokens;
-            let is_ready = !sequence.is_decoding()
-                || self
-                    .kv
-                    .prepare_write(&mut sequence.block_table, written_block + 1, written_block, copies)
-                    .is_ok();
-            if is_ready {
-                index += 1;
-                continue;
-            }
-            let victim = self.victim(|_| true).expect("at least the one that asks is running");
-            let victim_index = self.preempt(victim);
-            if victim_index < index {
-                index -= 1;
-            }
-        }
-    }
-
     /// Frees a seat if one is missing, and at least `num_blocks` pages, for a waiting sequence, if those who must
-    /// yield to it hold as much; else changes nothing.
+    /// yield to it hold as much; else changes nothing. False as well if they will be free only when the submissions in
+    /// flight are collected.
     pub(super) fn reclaim(&mut self, waiting: Slot, seat: bool, num_blocks: u32) -> bool {
-        let holds_alone = |slot: Slot| {
-            let blocks = self.slots[slot].block_table.blocks().iter();
-            blocks.filter(|block| self.kv.ref_count(**block) == 1).count()
-        };
+        let is_leaving = |slot: &Slot| self.slots[*slot].is_yielding;
+        let seat = seat && !self.running.iter().any(is_leaving);
+        let num_blocks = num_blocks.saturating_sub(self.num_returning());
         let yielding = self.running.iter().filter(|slot| self.yields_to(**slot, waiting));
-        let (victims, blocks) = yielding.fold((0, 0), |sum, &slot| (sum.0 + 1, sum.1 + holds_alone(slot)));
-        if victims < usize::from(seat) || blocks < num_blocks as usize {
+        let (victims, blocks) = yielding.fold((0, 0), |sum, &slot| (sum.0 + 1, sum.1 + self.holds_alone(slot)));
+        if victims < usize::from(seat) || blocks < num_blocks {
             return false;
         }
-        let seats_goal = self.running.len() - usize::from(seat);
-        let blocks_goal = self.kv.num_available() + num_blocks;
-        while self.running.len() > seats_goal || self.kv.num_available() < blocks_goal {
+        let (mut has_seat, mut freed_blocks, mut at_once) = (!seat, 0, seat || num_blocks > 0);
+        while !has_seat || freed_blocks < num_blocks {
             let Some(victim) = self.victim(|running| self.yields_to(running, waiting)) else { return false };
-            self.preempt(victim);
+            has_seat = true;
+            freed_blocks += self.holds_alone(victim);
+            at_once &= self.give_way(victim).is_some();
         }
-        true
+        at_once
+    }
+
+    /// Pages that nobody else holds.
+    fn holds_alone(&self, slot: Slot) -> u32 {
+        let blocks = self.slots[slot].block_table.blocks().iter();
+        let alone = blocks.filter(|block| self.kv.ref_count(**block) == 1).count();
+        u32::try_from(alone).expect("at most as many as pages")
     }
 
     /// Cheap to ask in each step: whether a waiting sequence of this class may find someone who yields a seat.
@@ -70,7 +52,7 @@ impl Scheduler {
     /// the stated number of steps yields to a tenant that has been served less.
     fn yields_to(&self, running: Slot, waiting: Slot) -> bool {
         let (running, waiting) = (&self.slots[running], &self.slots[waiting]);
-        if running.in_flight || running.seated_at_step == self.step {
+        if running.is_yielding || running.seated_at_step == self.step {
             return false;
         }
         match (running.class, waiting.class) {
@@ -83,8 +65,9 @@ impl Scheduler {
         }
     }
 
-    fn victim(&self, eligible: impl Fn(Slot) -> bool) -> Option<Slot> {
-        let candidates = self.running.iter().copied().filter(|&slot| eligible(slot));
+    pub(super) fn victim(&self, eligible: impl Fn(Slot) -> bool) -> Option<Slot> {
+        let candidates = self.running.iter().copied();
+        let candidates = candidates.filter(|&slot| !self.slots[slot].is_yielding && eligible(slot));
         candidates.max_by(|&a, &b| self.compare_victims(a, b))
     }
 
@@ -97,12 +80,24 @@ impl Scheduler {
         by_class.then_with(by_service).then_with(|| a.id.cmp(&b.id))
     }
 
-    /// Takes a sequence's seat and pages; returns where it was in the running order.
-    fn preempt(&mut self, slot: Slot) -> usize {
+    /// Takes a sequence's seat and pages, and returns where it was in the running order; or, if a submission in flight
+    /// names it, sees to it that they are taken when the last of those is collected.
+    pub(super) fn give_way(&mut self, slot: Slot) -> Option<usize> {
         let sequence = &mut self.slots[slot];
-        assert!(!sequence.in_flight, "a page named by a submission is not given away");
+        if sequence.in_flight == 0 {
+            return Some(self.preempt(slot));
+        }
+        sequence.is_yielding = true;
+        sequence.planned_tokens = 0;
+        None
+    }
+
+    pub(super) fn preempt(&mut self, slot: Slot) -> usize {
+        let sequence = &mut self.slots[slot];
+        assert!(sequence.in_flight == 0, "a page named by a submission is not given away");
         sequence.preemptions += 1;
-        let block_table = sequence.leave_seat();
+        let (seat, block_table) = sequence.leave_seat().expect("it runs");
+        self.free_seats.push(seat);
         self.kv.release(&block_table);
         self.counters.preemptions += 1;
         let index = self.running.iter().position(|&running| running == slot).expect("it runs");

@@ -35,7 +35,10 @@ impl Scheduler {
             }
             let slot = self.running[index];
             let sequence = &self.slots[slot];
-            if sequence.class != class || sequence.planned_tokens >= sequence.remaining() {
+            if sequence.class != class
+                || sequence.planned_tokens >= sequence.remaining()
+                || sequence.pending_samples > 0
+            {
                 continue;
             }
             if is_earliest || sequence.remaining() <= self.config.chunk_tokens {
@@ -61,9 +64,10 @@ impl Scheduler {
     /// One more chunk for a sequence. False if it needs none or the budget has none for it.
     fn plan_chunk(&mut self, slot: Slot, budget: &mut PrefillBudget) -> bool {
         let sequence = &mut self.slots[slot];
-        let start = sequence.num_computed_tokens + sequence.planned_tokens;
-        let end = sequence.len();
-        if start >= end {
+        let start = sequence.num_submitted_tokens + sequence.planned_tokens;
+        let end = sequence.num_submitted_tokens + sequence.remaining();
+        // Decodes are planned, or sit out, before this.
+        if start >= end || sequence.pending_samples > 0 {
             return false;
         }
         let num_tokens = budget.take_chunk(start, end);

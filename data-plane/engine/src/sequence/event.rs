@@ -1,10 +1,11 @@
 //! What the engine reports of a sequence.
 
 use crate::sequence::{SequenceId, TokenId};
+use crate::step::TokenLogprobs;
 
 /// One thing that happened to a sequence. A sequence has any number of `Token`s and then exactly one
 /// `Finished`; the number of its `Token`s equals [`SequenceUsage::generated_tokens`].
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum SequenceEvent {
     /// A token was generated and counted.
     Token {
@@ -12,8 +13,10 @@ pub enum SequenceEvent {
         id: SequenceId,
         /// The token; also the stop token that ended the sequence.
         token: TokenId,
+        /// Its log-probabilities, if the request asked for them.
+        logprobs: Option<Box<TokenLogprobs>>,
     },
-    /// The sequence is over and holds no page.
+    /// The sequence is over. Its pages are free, or will be when the last submission that names them is collected.
     Finished {
         /// Which sequence.
         id: SequenceId,

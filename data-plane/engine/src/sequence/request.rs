@@ -2,6 +2,7 @@
 
 use crate::sampling::SamplingParams;
 use crate::sequence::TokenId;
+use crate::step::TokenMask;
 
 /// A tenant as a number. The engine never learns who it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -25,6 +26,10 @@ pub struct SequenceRequest {
     pub max_tokens: u32,
     /// How tokens are chosen.
     pub sampling: SamplingParams,
+    /// Added to the logits of these tokens, each named once.
+    pub logit_bias: Vec<(TokenId, f32)>,
+    /// [`Commit::mask`] says which tokens may follow.
+    pub is_constrained: bool,
     /// Tokens that end the sequence (end of sequence, end of turn). The one that does is counted.
     pub stop_tokens: Vec<TokenId>,
     /// Root of the prefix cache's hash chain: requests share cached blocks only if this is equal. One secret
@@ -54,4 +59,10 @@ pub enum Verdict {
 pub trait Commit: Send {
     /// Takes the next token and says whether it is the last.
     fn commit(&mut self, token: TokenId) -> Verdict;
+
+    /// The tokens that may follow those committed so far; `None` for all. Asked once for each token of a sequence that
+    /// is constrained, while the forward pass that gives its logits may be running already.
+    fn mask(&mut self) -> Option<TokenMask> {
+        None
+    }
 }

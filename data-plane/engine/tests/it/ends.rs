@@ -130,7 +130,7 @@ fn a_failed_step_ends_its_sequences_and_no_others() {
     harness.step();
     harness.allow_errors();
     harness.shared().fail_collect = true;
-    assert!(matches!(harness.engine.step(), Err(EngineError::Executor(_))));
+    assert!(matches!(harness.step_with(|_| {}), Err(EngineError::Executor(_))));
     assert_eq!(harness.engine.load().referenced_blocks, 0);
     harness.run(20);
     for id in in_step {

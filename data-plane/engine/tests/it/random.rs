@@ -8,7 +8,7 @@ use crate::support::{Harness, harness, request};
 
 #[derive(Clone, Debug)]
 enum Operation {
-    Add { prompt: u64, seed: u64, len: usize, max_tokens: u32, tenant: u64, batch: bool, stop: u32 },
+    Add { prompt: u64, seed: u64, len: usize, max_tokens: u32, tenant: u64, kind: u8, stop: u32 },
     Steps(u8),
     Cancel(usize),
     CancelInFlight(usize),
@@ -19,14 +19,14 @@ enum Operation {
 }
 
 fn operation() -> impl Strategy<Value = Operation> {
-    let add = (0..4_u64, 0..3_u64, 1..150_usize, 1..60_u32, 0..3_u64, any::<bool>(), 0..4_u32).prop_map(
-        |(prompt, seed, len, max_tokens, tenant, batch, stop)| Operation::Add {
+    let add = (0..4_u64, 0..3_u64, 1..150_usize, 1..60_u32, 0..3_u64, any::<u8>(), 0..4_u32).prop_map(
+        |(prompt, seed, len, max_tokens, tenant, kind, stop)| Operation::Add {
             prompt,
             seed,
             len,
             max_tokens,
             tenant,
-            batch,
+            kind,
             stop: [0, 0, 7, 40][stop as usize],
         },
     );
@@ -49,13 +49,14 @@ fn pick(harness: &Harness, index: usize) -> Option<SequenceId> {
 
 fn apply(harness: &mut Harness, operation: &Operation) {
     match *operation {
-        Operation::Add { prompt, seed, len, max_tokens, tenant, batch, stop } => {
+        Operation::Add { prompt, seed, len, max_tokens, tenant, kind, stop } => {
             let mut request = request(seed, len, max_tokens);
             request.prompt = harness::prompt(prompt, len);
             request.tenant = TenantIndex(tenant);
             request.tenant_weight = tenant as u32;
             request.cache_salt = [tenant as u8; 32];
-            request.class = if batch { Class::Batch } else { Class::Interactive };
+            request.class = if kind & 1 == 1 { Class::Batch } else { Class::Interactive };
+            request.is_constrained = kind & 6 == 6;
             request.stop_tokens = vec![3, 5];
             let blocks = (len as u64 + u64::from(max_tokens) - 1).div_ceil(16);
             let num_pages = harness.engine.capacity().num_pages;
@@ -101,10 +102,15 @@ fn fail_a_step(harness: &mut Harness, operation: &Operation) {
         shared.fail_collect = matches!(operation, Operation::FailCollect);
         shared.truncate_output = matches!(operation, Operation::TruncateOutput);
     }
-    // Fails unless there was nothing to compute, or no row to cut off.
+    // Fails unless there was nothing to submit, nothing to collect, or no row to cut off.
     if let Ok(report) = harness.step_with(|_| {}) {
         let samples = harness.last_plan().iter().any(|row| row.samples);
-        assert!(report.num_rows == 0 || (matches!(operation, Operation::TruncateOutput) && !samples));
+        let was_submitted = !harness.shared().fail_submit;
+        assert!(match operation {
+            Operation::FailSubmit => !was_submitted,
+            Operation::TruncateOutput => report.num_rows == 0 || !samples,
+            _ => report.num_rows == 0,
+        });
     }
     let mut shared = harness.shared();
     (shared.fail_submit, shared.fail_collect, shared.truncate_output) = (false, false, false);
@@ -121,9 +127,10 @@ proptest! {
         seats in 1..12_u32,
         bypass_max in 1..6_u32,
         seat_quantum_steps in 1..40_u32,
+        max_in_flight in 1..3_u32,
         operations in prop::collection::vec(operation(), 1..60),
     ) {
-        let mut harness = Harness::with_config(num_pages, seats, |config| {
+        let mut harness = Harness::pipelined(num_pages, seats, max_in_flight, |config| {
             config.bypass_max = bypass_max;
             config.seat_quantum_steps = seat_quantum_steps;
         });

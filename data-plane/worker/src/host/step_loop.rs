@@ -158,7 +158,7 @@ impl<X: Executor> StepLoop<X> {
         let mut messages = Messages::default();
         for event in report.events {
             match event {
-                SequenceEvent::Token { id, token } => {
+                SequenceEvent::Token { id, token, .. } => {
                     if let Some(attempt) = self.attempts.get_mut(&id) {
                         attempt.token(token, now);
                         messages.dirty.push(id);

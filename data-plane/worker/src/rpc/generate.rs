@@ -139,7 +139,10 @@ fn sequence(
             top_k: sampling.top_k,
             min_p: sampling.min_p,
             seed: sampling.seed,
+            ..SamplingParams::GREEDY
         },
+        logit_bias: Vec::new(),
+        is_constrained: false,
         stop_tokens: eos_ids.to_vec(),
         cache_salt,
         tenant: tenant_index(&cache_salt),

@@ -83,12 +83,16 @@ impl KvCapacity {
         })
     }
 
-    /// Allocates the pages and touches every one, so that a machine which cannot give the memory says so now and not
+    /// Allocates the pages, the host's after the pool's, and touches every one, so that a machine which cannot give the memory says so now and not
     /// in the middle of someone's answer.
-    pub(super) fn allocate(&self) -> Result<PagePool, LoadError> {
-        let mut pool = PagePool::new(self.layout, self.num_pages as usize)
+    pub(super) fn allocate(&self, num_host_pages: u32) -> Result<PagePool, LoadError> {
+        let num_pages = self
+            .num_pages
+            .checked_add(num_host_pages)
+            .ok_or_else(|| kernels("more pages than page ids".to_owned()))?;
+        let mut pool = PagePool::new(self.layout, num_pages as usize)
             .map_err(|error| kernels(error.to_string()))?;
-        for page in 0..self.num_pages {
+        for page in 0..num_pages {
             pool.page_mut(page).fill(0);
         }
         Ok(pool)

@@ -1,11 +1,12 @@
 //! Drives an executor by hand, without a scheduler: which tokens of which sequences are in a step is the test's choice.
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use weir_engine::executor::cpu::ModelExecutor;
 use weir_engine::kv_cache::{BlockId, BlockTable};
 use weir_engine::model::ops::Ops;
-use weir_engine::{Executor, PlanRow, SamplingParams, SequenceId, StepPlan, TokenId};
+use weir_engine::{Executor, PlanRow, RowInput, Sample, SamplingParams, Seat, SeatSetup, SequenceId, StepPlan, TokenId};
 
 const BLOCK_TOKENS: usize = 16;
 
@@ -31,16 +32,26 @@ pub(crate) fn step<O: Ops>(executor: &mut ModelExecutor<O>, parts: &[Part<'_>]) 
     for (index, (lane, positions)) in parts.iter().enumerate() {
         let start = plan.tokens.len();
         plan.tokens.extend_from_slice(&lane.tokens[positions.clone()]);
-        plan.rows.push(PlanRow {
-            sequence: SequenceId(index as u64),
-            tokens: start..plan.tokens.len(),
-            start_position: u32::try_from(positions.start).unwrap(),
-            block_table: BlockTable::new(lane.pages[..positions.end.div_ceil(BLOCK_TOKENS)].to_vec()),
-            sample: Some(SamplingParams::GREEDY),
+        let (sequence, seat) = (SequenceId(index as u64), Seat(u32::try_from(index).unwrap()));
+        plan.seats.push(SeatSetup {
+            seat,
+            sequence,
+            sampling: SamplingParams::GREEDY,
+            logit_bias: Arc::new([]),
+            history: Vec::new(),
+            prompt_tokens: 0,
         });
+        plan.rows.push(PlanRow {
+            sequence,
+            seat,
+            input: RowInput::Tokens(start..plan.tokens.len()),
+            start_position: u32::try_from(positions.start).unwrap(),
+            sample: Sample::Token,
+        });
+        plan.block_tables.push(BlockTable::new(lane.pages[..positions.end.div_ceil(BLOCK_TOKENS)].to_vec()));
     }
     let ticket = executor.submit(plan).unwrap();
-    executor.collect(ticket).unwrap().sampled.into_iter().map(Option::unwrap).collect()
+    executor.collect(ticket).unwrap().tokens
 }
 
 /// Computes a lane up to `end` in chunks and returns the logits at its last position.

@@ -83,5 +83,6 @@ pub(crate) fn config() -> CpuConfig {
         max_seats: 32,
         max_step_tokens: 256,
         context_limit: Some(1024),
+        num_host_pages: 0,
     }
 }

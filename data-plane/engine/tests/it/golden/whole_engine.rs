@@ -46,6 +46,8 @@ fn request(prompt: &[TokenId], max_tokens: u32, tenant: u8) -> SequenceRequest {
         prompt: prompt.to_vec(),
         max_tokens,
         sampling: SamplingParams::GREEDY,
+        logit_bias: Vec::new(),
+        is_constrained: false,
         stop_tokens: vec![END_OF_SEQUENCE],
         cache_salt: [tenant; 32],
         tenant: TenantIndex(tenant.into()),
@@ -63,7 +65,7 @@ fn drain(
     while engine.has_work() {
         for event in engine.step().unwrap().events {
             match event {
-                SequenceEvent::Token { id, token } => tokens.entry(id).or_default().push(token),
+                SequenceEvent::Token { id, token, .. } => tokens.entry(id).or_default().push(token),
                 SequenceEvent::Finished { id, reason, usage } => {
                     finished.insert(id, (tokens.remove(&id).unwrap_or_default(), reason, usage));
                 }

@@ -4,11 +4,11 @@ use std::collections::{BTreeMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use weir_engine::{
-    AddError, Class, Commit, Engine, EngineConfig, EngineError, Executor, FinishReason, SamplingParams,
-    SequenceEvent, SequenceId, SequenceRequest, SequenceUsage, StepReport, TenantIndex, TokenId, Verdict,
+    AddError, Class, Commit, Engine, EngineConfig, EngineError, Executor, ExecutorError, FinishReason, SamplingParams,
+    SequenceEvent, SequenceId, SequenceRequest, SequenceUsage, StepReport, TenantIndex, TokenId, TokenMask, Verdict,
 };
 
-use super::paper_executor::{PaperExecutor, SeenRow, Shared, token_after};
+use super::paper_executor::{PaperExecutor, SeenRow, Shared, VOCAB, allowed_from, token_after};
 
 /// A request of tenant 0, interactive, greedy, whose prompt is unlike any other seed's.
 pub fn request(seed: u64, prompt_len: usize, max_tokens: u32) -> SequenceRequest {
@@ -16,6 +16,8 @@ pub fn request(seed: u64, prompt_len: usize, max_tokens: u32) -> SequenceRequest
         prompt: prompt(seed, prompt_len),
         max_tokens,
         sampling: SamplingParams { seed, ..SamplingParams::GREEDY },
+        logit_bias: Vec::new(),
+        is_constrained: false,
         stop_tokens: Vec::new(),
         cache_salt: [0; 32],
         tenant: TenantIndex(0),
@@ -30,12 +32,31 @@ pub fn prompt(seed: u64, len: usize) -> Vec<TokenId> {
 }
 
 /// Stops a sequence at tokens that are multiples of a number, as a stop matcher would.
-struct StopAtMultiples(u32);
+///
+/// As a grammar it allows, after a token, those of the same remainder by three.
+struct StopAtMultiples {
+    multiple: u32,
+    last: TokenId,
+}
 
 impl Commit for StopAtMultiples {
     fn commit(&mut self, token: TokenId) -> Verdict {
-        if self.0 > 0 && token.is_multiple_of(self.0) { Verdict::Stop } else { Verdict::Continue }
+        self.last = token;
+        let stops = self.multiple > 0 && token.is_multiple_of(self.multiple);
+        if stops { Verdict::Stop } else { Verdict::Continue }
     }
+
+    fn mask(&mut self) -> Option<TokenMask> {
+        Some(same_remainder(self.last))
+    }
+}
+
+fn same_remainder(last: TokenId) -> TokenMask {
+    let mut mask = vec![0_u32; VOCAB.div_ceil(32) as usize];
+    for token in (0..VOCAB).filter(|token| token % 3 == last % 3) {
+        mask[token as usize / 32] |= 1 << (token % 32);
+    }
+    mask.into()
 }
 
 /// What became of a sequence.
@@ -59,6 +80,7 @@ pub struct Harness {
     shared: Arc<Mutex<Shared>>,
     expected: BTreeMap<SequenceId, Expectation>,
     pub outcomes: BTreeMap<SequenceId, Outcome>,
+    last_plan: Vec<SeenRow>,
     /// Ids by the order in which they finished.
     pub finished: Vec<SequenceId>,
 }
@@ -69,12 +91,22 @@ impl Harness {
     }
 
     pub fn with_config(num_pages: u32, seats: u32, change: impl FnOnce(&mut EngineConfig)) -> Self {
-        let (executor, shared) = PaperExecutor::new(num_pages, seats, seats + 192);
+        Self::pipelined(num_pages, seats, 1, change)
+    }
+
+    /// On an executor that takes `max_in_flight` plans.
+    pub fn pipelined(
+        num_pages: u32,
+        seats: u32,
+        max_in_flight: u32,
+        change: impl FnOnce(&mut EngineConfig),
+    ) -> Self {
+        let (executor, shared) = PaperExecutor::new(num_pages, seats, seats + 192, max_in_flight);
         let mut config = EngineConfig::for_capacity(&executor.capacity());
         change(&mut config);
         let engine = Engine::new(config, executor).unwrap();
         let (expected, outcomes) = (BTreeMap::new(), BTreeMap::new());
-        Self { engine, config, shared, expected, outcomes, finished: Vec::new() }
+        Self { engine, config, shared, expected, outcomes, last_plan: Vec::new(), finished: Vec::new() }
     }
 
     pub fn shared(&self) -> MutexGuard<'_, Shared> {
@@ -88,7 +120,8 @@ impl Harness {
     /// `stop_multiple`: the injected commit stops at tokens divisible by it; 0 never stops.
     pub fn try_add(&mut self, request: SequenceRequest, stop_multiple: u32) -> Result<SequenceId, AddError> {
         let expectation = expect(&request, stop_multiple);
-        let id = self.engine.add(request, Box::new(StopAtMultiples(stop_multiple)))?;
+        let last = *request.prompt.last().unwrap_or(&0);
+        let id = self.engine.add(request, Box::new(StopAtMultiples { multiple: stop_multiple, last }))?;
         self.expected.insert(id, expectation);
         self.outcomes.insert(id, Outcome { tokens: Vec::new(), end: None });
         Ok(id)
@@ -114,9 +147,24 @@ impl Harness {
         report
     }
 
-    /// Submits, lets the caller act while the step is in flight, and collects.
+    /// Submits what the executor takes, lets the caller act while it is in flight, and collects a step.
     pub fn step_with(&mut self, act: impl FnOnce(&mut Self)) -> Result<StepReport, EngineError> {
-        self.engine.submit_step()?;
+        let result = self.submit_and_collect(act);
+        if let Err(EngineError::Executor(ExecutorError::Device(_)) | EngineError::OutputMismatch { .. }) = result {
+            // All that were in flight are void.
+            self.shared().plans.clear();
+        }
+        result
+    }
+
+    fn submit_and_collect(&mut self, act: impl FnOnce(&mut Self)) -> Result<StepReport, EngineError> {
+        loop {
+            match self.engine.submit_step() {
+                Ok(true) => {}
+                Ok(false) | Err(EngineError::OutOfTurn) => break,
+                Err(error) => return Err(error),
+            }
+        }
         self.engine.check_integrity().unwrap();
         act(self);
         self.engine.check_integrity().unwrap();
@@ -149,9 +197,13 @@ impl Harness {
         self.outcomes[&id].end.unwrap().0
     }
 
-    /// Rows of the last submitted plan.
+    /// Rows of the plan collected last.
     pub fn last_plan(&self) -> Vec<SeenRow> {
-        self.shared().plans.last().cloned().unwrap_or_default()
+        self.last_plan.clone()
+    }
+
+    fn ends_in(&self, report: &StepReport, sequence: SequenceId) -> bool {
+        report.events.iter().any(|event| matches!(event, SequenceEvent::Finished { id, .. } if *id == sequence))
     }
 
     pub fn assert_all_free(&self) {
@@ -165,11 +217,13 @@ impl Harness {
     fn take_in(&mut self, report: &StepReport) {
         self.engine.check_integrity().unwrap();
         if report.num_rows > 0 {
-            self.check_budget(report);
+            let rows = self.shared().plans.remove(0);
+            self.check_budget(report, &rows);
+            self.last_plan = rows;
         }
         for event in &report.events {
             match event {
-                SequenceEvent::Token { id, token } => {
+                SequenceEvent::Token { id, token, .. } => {
                     let outcome = self.outcomes.get_mut(id).unwrap();
                     assert_eq!(outcome.end, None, "nothing follows the end");
                     outcome.tokens.push(*token);
@@ -187,18 +241,25 @@ impl Harness {
         }
     }
 
-    fn check_budget(&self, report: &StepReport) {
-        let rows = self.last_plan();
+    fn check_budget(&self, report: &StepReport, rows: &[SeenRow]) {
         assert!(rows.len() <= self.config.seats as usize);
         let distinct: HashSet<u64> = rows.iter().map(|row| row.sequence).collect();
         assert_eq!(distinct.len(), rows.len(), "each sequence at most once");
         let computed: Vec<(SequenceId, u32)> =
             rows.iter().map(|row| (SequenceId(row.sequence), row.end - row.start)).collect();
-        assert_eq!(computed, report.computed);
+        assert_eq!(computed.len(), report.num_rows as usize);
+        // What is missing was discarded: its sequence is over.
+        let mut reported = report.computed.iter().peekable();
+        for row in &computed {
+            if reported.next_if_eq(&row).is_none() {
+                assert!(self.outcomes[&row.0].end.is_some() || self.ends_in(report, row.0), "{row:?} is missing");
+            }
+        }
+        assert_eq!(reported.next(), None);
         let total: u32 = rows.iter().map(|row| row.end - row.start).sum();
         assert!(total <= self.config.step_tokens_max);
         let chunk = self.config.chunk_tokens;
-        for row in &rows {
+        for row in rows {
             assert!(row.samples || row.end.is_multiple_of(chunk), "a chunk ends at an absolute multiple");
         }
     }
@@ -228,7 +289,11 @@ fn expect(request: &SequenceRequest, stop_multiple: u32) -> Expectation {
     let mut context = request.prompt.clone();
     let mut reason = FinishReason::Length;
     for _ in 0..request.max_tokens.min(5000) {
-        let token = token_after(context.iter().copied(), request.sampling.seed);
+        let mut token = token_after(context.iter().copied(), request.sampling.seed);
+        if request.is_constrained {
+            let last = *context.last().unwrap();
+            token = allowed_from(token, Some(&same_remainder(last)));
+        }
         context.push(token);
         if request.stop_tokens.contains(&token) || (stop_multiple > 0 && token.is_multiple_of(stop_multiple))
         {
