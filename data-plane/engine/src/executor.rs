@@ -124,7 +124,8 @@ impl ExecutorError {
 /// # Errors
 /// [`ExecutorError::InvalidPlan`] or [`ExecutorError::UnknownToken`].
 pub(crate) fn check_plan(plan: &StepPlan, capacity: &Capacity) -> Result<(), ExecutorError> {
-    let &Capacity { num_pages, block_tokens, max_seats, max_step_tokens, context_limit, vocab_size, .. } = capacity;
+    let &Capacity { num_pages, block_tokens, max_seats, max_step_tokens, context_limit, vocab_size, .. } =
+        capacity;
     plan.check(max_step_tokens, max_seats, block_tokens).map_err(ExecutorError::InvalidPlan)?;
     if let Some(&token) = plan.tokens.iter().find(|token| **token >= vocab_size) {
         return Err(ExecutorError::UnknownToken { token, vocab_size });

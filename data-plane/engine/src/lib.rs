@@ -38,5 +38,6 @@ pub use crate::sequence::{
     TokenId, Verdict,
 };
 pub use crate::step::{
-    Page, PageCopy, PlanRow, RowInput, Sample, Seat, SeatSetup, StepOutput, StepPlan, TokenLogprobs, TokenMask,
+    Page, PageCopy, PlanRow, RowInput, Sample, Seat, SeatSetup, StepOutput, StepPlan, TokenLogprobs,
+    TokenMask,
 };

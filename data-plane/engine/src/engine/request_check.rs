@@ -13,7 +13,8 @@ pub(super) fn check(request: &SequenceRequest, capacity: &Capacity) -> Result<()
         return Err(AddError::NoOutput);
     }
     request.sampling.validate().map_err(AddError::InvalidSampling)?;
-    let is_sound = |(token, bias): &(u32, f32)| *token < capacity.vocab_size && (-100.0..=100.0).contains(bias);
+    let is_sound =
+        |(token, bias): &(u32, f32)| *token < capacity.vocab_size && (-100.0..=100.0).contains(bias);
     if request.logit_bias.len() > LOGIT_BIAS_MAX || !request.logit_bias.iter().all(is_sound) {
         return Err(AddError::InvalidSampling("logit_bias"));
     }

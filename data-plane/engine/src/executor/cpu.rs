@@ -179,6 +179,9 @@ impl<O: Ops> ModelExecutor<O> {
         for copy in &plan.copies {
             self.pool.copy_page(self.pool_page(copy.from), self.pool_page(copy.to));
         }
+        if plan.rows.is_empty() {
+            return StepOutput::default();
+        }
         let tokens = self.input_tokens(&plan);
         self.model.forward(&mut self.pool, &plan, &tokens);
         let mut output = StepOutput::default();

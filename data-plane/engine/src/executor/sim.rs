@@ -60,7 +60,8 @@ pub fn token_at(seed: u64, position: u32, vocab_size: u32, mask: Option<&TokenMa
     hash = (hash ^ (hash >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     hash ^= hash >> 31;
     let Some(mask) = mask else { return TokenId::try_from(hash % u64::from(vocab_size)).ok() };
-    let is_allowed = |token: &TokenId| mask.get((token / 32) as usize).is_some_and(|word| word >> (token % 32) & 1 == 1);
+    let is_allowed =
+        |token: &TokenId| mask.get((token / 32) as usize).is_some_and(|word| word >> (token % 32) & 1 == 1);
     let num_allowed = (0..vocab_size).filter(is_allowed).count();
     let choice = usize::try_from(hash).unwrap_or(usize::MAX).checked_rem(num_allowed)?;
     (0..vocab_size).filter(is_allowed).nth(choice)
@@ -161,9 +162,12 @@ impl Executor for SimExecutor {
     }
 
     fn collect(&mut self, ticket: Ticket) -> Result<StepOutput, ExecutorError> {
-        let step = self.in_flight.pop_front_if(|step| step.ticket == ticket);
-        let step = step.ok_or(ExecutorError::UnknownTicket(ticket))?;
-        let masks = step.masks.ok_or(ExecutorError::InvalidPlan("collected before its masks were supplied"))?;
+        if self.in_flight.front().is_none_or(|step| step.ticket != ticket) {
+            return Err(ExecutorError::UnknownTicket(ticket));
+        }
+        let step = self.in_flight.pop_front().ok_or(ExecutorError::UnknownTicket(ticket))?;
+        let masks =
+            step.masks.ok_or(ExecutorError::InvalidPlan("collected before its masks were supplied"))?;
         if !self.config.cost.is_zero() {
             std::thread::sleep(step.ready_at.saturating_duration_since(Instant::now()));
         }

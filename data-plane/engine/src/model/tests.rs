@@ -7,8 +7,8 @@ use super::*;
 use crate::executor::cpu::{CpuConfig, CpuExecutor, ReferenceExecutor};
 use crate::kv_cache::BlockTable;
 use crate::{
-    Executor, ExecutorError, Page, PageCopy, PlanRow, RowInput, Sample, SamplingParams, Seat, SeatSetup, SequenceId,
-    StepPlan, Ticket,
+    Executor, ExecutorError, Page, PageCopy, PlanRow, RowInput, Sample, SamplingParams, Seat, SeatSetup,
+    SequenceId, StepPlan, Ticket,
 };
 
 fn config() -> CpuConfig {
@@ -183,10 +183,7 @@ fn plans_beyond_the_limits_are_refused() {
         plan(&[1], 64, &[0, 1, 2, 3, 4]),
         plan(&[1], 16, &[0]),
         StepPlan { copies: vec![copy(0, pages)], ..plan(&[1], 0, &[0]) },
-        StepPlan {
-            copies: vec![PageCopy { from: Page::Pool(0), to: Page::Host(2) }],
-            ..plan(&[1], 0, &[0])
-        },
+        StepPlan { copies: vec![PageCopy { from: Page::Pool(0), to: Page::Host(2) }], ..plan(&[1], 0, &[0]) },
         StepPlan { seats: Vec::new(), ..plan(&[1], 0, &[0]) },
         StepPlan { block_tables: Vec::new(), ..plan(&[1], 0, &[0]) },
         StepPlan {
@@ -221,4 +218,79 @@ fn a_copied_page_continues_as_the_original_does_and_rows_without_sampling_give_n
     copied.copies = vec![copy(0, 5)];
     assert_eq!(run(copied).1, original);
     assert_ne!(run(plan(&[5], 3, &[5])).1, original);
+}
+
+#[test]
+fn a_seat_feeds_its_last_token_to_the_next_step() {
+    let mut executor = load(&TestFile::llama(), &config()).unwrap();
+    let mut run = |plan| {
+        let ticket = executor.submit(plan).unwrap();
+        executor.collect(ticket).unwrap().tokens
+    };
+    let first = run(plan(&[1, 2, 3], 0, &[0]));
+    let mut next = plan(&[], 3, &[0]);
+    next.seats.clear();
+    next.rows[0].input = RowInput::LastSampled;
+    let from_seat = run(next);
+    assert_eq!(from_seat, run(plan(&first, 3, &[0])));
+    assert!(executor.submit(plan(&[], 3, &[0])).is_err(), "a row without a token");
+}
+
+#[test]
+fn pages_travel_through_host_memory() {
+    let file = open(&TestFile::llama()).unwrap();
+    let mut executor = ReferenceExecutor::load_file(&file, &config()).unwrap();
+    let run = |executor: &mut ReferenceExecutor, plan| {
+        let ticket = executor.submit(plan).unwrap();
+        executor.collect(ticket).unwrap();
+        executor.logits(0).to_vec()
+    };
+    run(&mut executor, plan(&[1, 2, 3], 0, &[0]));
+    let expected = run(&mut executor, plan(&[4], 3, &[0]));
+    let out = PageCopy { from: Page::Pool(0), to: Page::Host(1) };
+    run(&mut executor, StepPlan { copies: vec![out], ..StepPlan::default() });
+    let bytes = executor.host_page(1).to_vec();
+    assert_eq!(bytes.len() as u64, executor.capacity().page_bytes);
+    // To another executor of the same layout, into another page.
+    let mut other = ReferenceExecutor::load_file(&file, &config()).unwrap();
+    assert_eq!(other.capacity().layout, executor.capacity().layout);
+    other.host_page(0).copy_from_slice(&bytes);
+    let mut there = plan(&[4], 3, &[2]);
+    there.copies = vec![PageCopy { from: Page::Host(0), to: Page::Pool(2) }];
+    assert_eq!(run(&mut other, there), expected);
+    assert_ne!(load(&TestFile::llama(), &config()).unwrap().capacity().layout, executor.capacity().layout);
+}
+
+#[test]
+fn masks_come_after_submission_and_before_sampling() {
+    let mut executor = load(&TestFile::llama(), &config()).unwrap();
+    let mut masked = plan(&[1, 2, 3], 0, &[0]);
+    masked.rows[0].sample = Sample::Masked;
+    for token in 0..8 {
+        let ticket = executor.submit(plan_like(&masked)).unwrap();
+        executor.supply_masks(ticket, vec![Some(vec![1 << token].into())]).unwrap();
+        assert_eq!(executor.collect(ticket).unwrap().tokens, [token]);
+    }
+    let ticket = executor.submit(plan_like(&masked)).unwrap();
+    assert!(executor.supply_masks(ticket, Vec::new()).is_err(), "one for each row");
+    assert!(executor.supply_masks(Ticket(99), vec![None]).is_err());
+    assert!(executor.collect(ticket).is_err(), "not without them");
+    let ticket = executor.submit(plan_like(&masked)).unwrap();
+    executor.supply_masks(ticket, vec![Some(vec![0].into())]).unwrap();
+    let output = executor.collect(ticket).unwrap();
+    assert_eq!(
+        (output.num_tokens, output.tokens),
+        (vec![0], vec![]),
+        "a mask that allows nothing gives nothing"
+    );
+}
+
+fn plan_like(plan: &StepPlan) -> StepPlan {
+    StepPlan {
+        seats: plan.seats.clone(),
+        copies: plan.copies.clone(),
+        tokens: plan.tokens.clone(),
+        rows: plan.rows.clone(),
+        block_tables: plan.block_tables.clone(),
+    }
 }

@@ -13,14 +13,18 @@ pub(super) fn of(logits: &[f32], token: TokenId, top: u32) -> TokenLogprobs {
             max = logit;
         }
         let is_full = likeliest.len() == top as usize;
-        if logit.is_nan() || likeliest.last().is_some_and(|last| is_full && !is_greater(logit, last.1)) || top == 0 {
+        if logit.is_nan()
+            || likeliest.last().is_some_and(|last| is_full && !is_greater(logit, last.1))
+            || top == 0
+        {
             continue;
         }
         let place = likeliest.partition_point(|&(_, other)| !is_greater(logit, other));
         likeliest.insert(place, (token, logit));
         likeliest.truncate(top as usize);
     }
-    let mass: f64 = logits.iter().filter(|logit| !logit.is_nan()).map(|logit| f64::from(logit - max).exp()).sum();
+    let mass: f64 =
+        logits.iter().filter(|logit| !logit.is_nan()).map(|logit| f64::from(logit - max).exp()).sum();
     let log_mass = f64::from(max) + mass.ln();
     #[expect(clippy::cast_possible_truncation, reason = "single precision is what is asked for")]
     let logprob = |logit: f32| (f64::from(logit) - log_mass) as f32;

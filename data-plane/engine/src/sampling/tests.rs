@@ -2,6 +2,8 @@
 
 use super::noise::{RowNoise, gumbel};
 use super::*;
+use crate::sequence::SequenceId;
+use crate::step::{Seat, SeatSetup};
 
 /// The definition of correct: full sort, full softmax in double precision.
 fn naive(logits: &[f32], params: &SamplingParams, position: u32) -> Option<TokenId> {
@@ -132,4 +134,94 @@ fn out_of_range_parameters_are_named() {
     for min_p in [-0.1, 1.1, f32::NAN] {
         assert_eq!(SamplingParams { min_p, ..good }.validate(), Err("min_p"));
     }
+}
+
+fn seat(
+    sampling: SamplingParams,
+    logit_bias: &[(TokenId, f32)],
+    history: &[TokenId],
+    prompt_tokens: u32,
+) -> SeatState {
+    SeatState::new(SeatSetup {
+        seat: Seat(0),
+        sequence: SequenceId(0),
+        sampling,
+        logit_bias: logit_bias.into(),
+        history: history.to_vec(),
+        prompt_tokens,
+    })
+}
+
+#[test]
+fn penalties_bias_and_mask_change_the_logits_in_that_order() {
+    let params = SamplingParams {
+        repetition_penalty: 2.0,
+        frequency_penalty: 0.5,
+        presence_penalty: 0.25,
+        ..SamplingParams::GREEDY
+    };
+    // Prompt 0, 1; then 1, 2, 2 were generated.
+    let mut seat = seat(params, &[(3, 10.0), (1, -1.0)], &[0, 1, 1, 2, 2], 2);
+    let logits = [4.0, -4.0, 8.0, 1.0, 7.5];
+    let mut adjusted = Vec::new();
+    seat.adjust(&logits, None, &mut adjusted);
+    // Repetition halves or doubles; then one and two times generated; then the bias.
+    assert_eq!(adjusted, [2.0, -8.0 - 0.75 - 1.0, 4.0 - 1.25, 11.0, 7.5]);
+    let without_three: TokenMask = vec![0b10111].into();
+    seat.adjust(&logits, Some(&without_three), &mut adjusted);
+    assert_eq!(adjusted[3], f32::NEG_INFINITY);
+    let mut sampler = Sampler::default();
+    let mut logprobs = Vec::new();
+    let mut choose = |mask| sampler.sample_seat(&logits, &mut seat, mask, 5, &mut logprobs);
+    assert_eq!(choose(None), Some(3));
+    assert_eq!(choose(Some(&without_three)), Some(4));
+    // 4 was chosen once now: 7.5 / 2 - 0.75 = 3.0, still the highest but for 3.
+    assert_eq!(choose(Some(&without_three)), Some(4));
+    // Twice: 3.75 - 1.25 = 2.5, and 2 has 2.75.
+    assert_eq!(choose(Some(&without_three)), Some(2));
+    assert!(logprobs.is_empty(), "nobody asked");
+}
+
+#[test]
+fn logprobs_are_the_models_own_whatever_changed_the_choice() {
+    let mut random = Random(7);
+    let mut sampler = Sampler::default();
+    for (vocab, top) in [(1, 20), (5, 0), (300, 3), (5000, 20)] {
+        let mut logits: Vec<f32> = (0..vocab).map(|_| random.logit()).collect();
+        if vocab > 1 {
+            logits[1] = f32::NAN;
+        }
+        let params = SamplingParams { logprobs: Some(top), ..SamplingParams::GREEDY };
+        let mut seat = seat(params, &[(0, 100.0)], &[], 0);
+        let mut logprobs = Vec::new();
+        assert_eq!(sampler.sample_seat(&logits, &mut seat, None, 9, &mut logprobs), Some(0));
+        let finite = || logits.iter().copied().enumerate().filter(|(_, logit)| !logit.is_nan());
+        let mass: f64 = finite().map(|(_, logit)| f64::from(logit).exp()).sum();
+        let expected = |token: usize| (f64::from(logits[token]) - mass.ln()) as f32;
+        let close = |a: f32, b: f32| (a - b).abs() < 1e-5;
+        assert!(close(logprobs[0].chosen, expected(0)));
+        let mut order: Vec<usize> = finite().map(|(token, _)| token).collect();
+        order.sort_by(|a, b| logits[*b].total_cmp(&logits[*a]).then(a.cmp(b)));
+        order.truncate(top as usize);
+        let tokens: Vec<usize> = logprobs[0].top.iter().map(|(token, _)| *token as usize).collect();
+        assert_eq!(tokens, order);
+        assert!(logprobs[0].top.iter().all(|&(token, logprob)| close(logprob, expected(token as usize))));
+    }
+}
+
+#[test]
+fn each_new_parameter_has_its_range() {
+    let good = SamplingParams::GREEDY;
+    for repetition_penalty in [0.0, -1.0, f32::NAN, 101.0] {
+        assert_eq!(SamplingParams { repetition_penalty, ..good }.validate(), Err("repetition_penalty"));
+    }
+    for penalty in [-2.1, 2.1, f32::NAN] {
+        assert_eq!(
+            SamplingParams { frequency_penalty: penalty, ..good }.validate(),
+            Err("frequency_penalty")
+        );
+        assert_eq!(SamplingParams { presence_penalty: penalty, ..good }.validate(), Err("presence_penalty"));
+    }
+    assert_eq!(SamplingParams { logprobs: Some(21), ..good }.validate(), Err("logprobs"));
+    assert_eq!(SamplingParams { logprobs: Some(20), ..good }.validate(), Ok(()));
 }

@@ -37,9 +37,11 @@ impl Scheduler {
         let rows = self.in_flight.front().map_or(&[][..], |submission| &submission.rows);
         check(rows, &output)?;
         let Some(submission) = self.in_flight.pop_front() else { return Ok(StepTotals::default()) };
-        let mut totals = StepTotals::default();
-        totals.num_rows = u32::try_from(submission.rows.len()).expect("at most as many as seats");
-        totals.computed.reserve_exact(submission.rows.len());
+        let mut totals = StepTotals {
+            computed: Vec::with_capacity(submission.rows.len()),
+            num_rows: u32::try_from(submission.rows.len()).expect("at most as many as seats"),
+            ..StepTotals::default()
+        };
         let mut class_cost = [0.0; 2];
         let mut num_tokens = output.num_tokens.into_iter();
         let (mut tokens, mut logprobs) = (output.tokens.into_iter(), output.logprobs.into_iter());

@@ -19,7 +19,8 @@ impl Scheduler {
         let seat = seat && !self.running.iter().any(is_leaving);
         let num_blocks = num_blocks.saturating_sub(self.num_returning());
         let yielding = self.running.iter().filter(|slot| self.yields_to(**slot, waiting));
-        let (victims, blocks) = yielding.fold((0, 0), |sum, &slot| (sum.0 + 1, sum.1 + self.holds_alone(slot)));
+        let (victims, blocks) =
+            yielding.fold((0, 0), |sum, &slot| (sum.0 + 1, sum.1 + self.holds_alone(slot)));
         if victims < usize::from(seat) || blocks < num_blocks {
             return false;
         }

@@ -13,6 +13,8 @@ mod batching;
 mod ends;
 mod fairness;
 mod golden;
+mod pipeline;
 mod prefix_cache;
 mod random;
+mod sim;
 mod support;

@@ -90,8 +90,8 @@ impl KvCapacity {
             .num_pages
             .checked_add(num_host_pages)
             .ok_or_else(|| kernels("more pages than page ids".to_owned()))?;
-        let mut pool = PagePool::new(self.layout, num_pages as usize)
-            .map_err(|error| kernels(error.to_string()))?;
+        let mut pool =
+            PagePool::new(self.layout, num_pages as usize).map_err(|error| kernels(error.to_string()))?;
         for page in 0..num_pages {
             pool.page_mut(page).fill(0);
         }

@@ -6,7 +6,9 @@ use std::sync::Arc;
 use weir_engine::executor::cpu::ModelExecutor;
 use weir_engine::kv_cache::{BlockId, BlockTable};
 use weir_engine::model::ops::Ops;
-use weir_engine::{Executor, PlanRow, RowInput, Sample, SamplingParams, Seat, SeatSetup, SequenceId, StepPlan, TokenId};
+use weir_engine::{
+    Executor, PlanRow, RowInput, Sample, SamplingParams, Seat, SeatSetup, SequenceId, StepPlan, TokenId,
+};
 
 const BLOCK_TOKENS: usize = 16;
 

@@ -4,8 +4,9 @@ use std::collections::{BTreeMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use weir_engine::{
-    AddError, Class, Commit, Engine, EngineConfig, EngineError, Executor, ExecutorError, FinishReason, SamplingParams,
-    SequenceEvent, SequenceId, SequenceRequest, SequenceUsage, StepReport, TenantIndex, TokenId, TokenMask, Verdict,
+    AddError, Class, Commit, Engine, EngineConfig, EngineError, Executor, ExecutorError, FinishReason,
+    SamplingParams, SequenceEvent, SequenceId, SequenceRequest, SequenceUsage, StepReport, TenantIndex,
+    TokenId, TokenMask, Verdict,
 };
 
 use super::paper_executor::{PaperExecutor, SeenRow, Shared, VOCAB, allowed_from, token_after};
@@ -150,7 +151,9 @@ impl Harness {
     /// Submits what the executor takes, lets the caller act while it is in flight, and collects a step.
     pub fn step_with(&mut self, act: impl FnOnce(&mut Self)) -> Result<StepReport, EngineError> {
         let result = self.submit_and_collect(act);
-        if let Err(EngineError::Executor(ExecutorError::Device(_)) | EngineError::OutputMismatch { .. }) = result {
+        if let Err(EngineError::Executor(ExecutorError::Device(_)) | EngineError::OutputMismatch { .. }) =
+            result
+        {
             // All that were in flight are void.
             self.shared().plans.clear();
         }
@@ -171,6 +174,12 @@ impl Harness {
         let report = self.engine.collect_step()?;
         self.take_in(&report);
         Ok(report)
+    }
+
+    /// Ends everything, as after a fatal error.
+    pub fn fail_all(&mut self) {
+        let report = self.engine.fail_all();
+        self.take_in(&report);
     }
 
     /// Steps until nothing is left; fails if that takes more than `steps_max`.
@@ -203,7 +212,10 @@ impl Harness {
     }
 
     fn ends_in(&self, report: &StepReport, sequence: SequenceId) -> bool {
-        report.events.iter().any(|event| matches!(event, SequenceEvent::Finished { id, .. } if *id == sequence))
+        report
+            .events
+            .iter()
+            .any(|event| matches!(event, SequenceEvent::Finished { id, .. } if *id == sequence))
     }
 
     pub fn assert_all_free(&self) {
@@ -252,7 +264,10 @@ impl Harness {
         let mut reported = report.computed.iter().peekable();
         for row in &computed {
             if reported.next_if_eq(&row).is_none() {
-                assert!(self.outcomes[&row.0].end.is_some() || self.ends_in(report, row.0), "{row:?} is missing");
+                assert!(
+                    self.outcomes[&row.0].end.is_some() || self.ends_in(report, row.0),
+                    "{row:?} is missing"
+                );
             }
         }
         assert_eq!(reported.next(), None);

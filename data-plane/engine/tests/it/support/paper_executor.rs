@@ -6,8 +6,8 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::{Arc, Mutex};
 
 use weir_engine::{
-    Capacity, Executor, ExecutorError, LayoutId, Page, PlanRow, RowInput, Sample, Seat, SeatSetup, StepOutput, StepPlan,
-    Ticket, TokenId, TokenMask,
+    Capacity, Executor, ExecutorError, LayoutId, Page, PlanRow, RowInput, Sample, Seat, SeatSetup,
+    StepOutput, StepPlan, Ticket, TokenId, TokenMask,
 };
 
 pub const BLOCK: u32 = 16;
@@ -43,12 +43,15 @@ pub struct Shared {
     pub truncate_output: bool,
 }
 
+/// A plan, and its masks once it has all.
+type Outstanding = (Ticket, StepPlan, Option<Vec<Option<TokenMask>>>);
+
 pub struct PaperExecutor {
     capacity: Capacity,
     pages: Vec<[Option<TokenId>; BLOCK as usize]>,
     shared: Arc<Mutex<Shared>>,
     seats: HashMap<Seat, (SeatSetup, Option<TokenId>)>,
-    outstanding: VecDeque<(Ticket, StepPlan, Option<Vec<Option<TokenMask>>>)>,
+    outstanding: VecDeque<Outstanding>,
     next_ticket: u64,
 }
 
@@ -140,7 +143,8 @@ impl PaperExecutor {
 
 /// The first allowed token from `token` on, going round.
 pub fn allowed_from(token: TokenId, mask: Option<&TokenMask>) -> TokenId {
-    let is_allowed = |token: TokenId| mask.is_none_or(|mask| mask[token as usize / 32] >> (token % 32) & 1 == 1);
+    let is_allowed =
+        |token: TokenId| mask.is_none_or(|mask| mask[token as usize / 32] >> (token % 32) & 1 == 1);
     (token..VOCAB).chain(0..token).find(|&token| is_allowed(token)).expect("some token is allowed")
 }
 
@@ -152,7 +156,10 @@ impl Executor for PaperExecutor {
     fn submit(&mut self, plan: StepPlan) -> Result<Ticket, ExecutorError> {
         plan.check(self.capacity.max_step_tokens, self.capacity.max_seats, BLOCK).unwrap();
         assert!(self.outstanding.len() < self.capacity.max_in_flight as usize);
-        assert!(self.outstanding.iter().all(|(_, _, masks)| masks.is_some()), "nothing follows a missing mask");
+        assert!(
+            self.outstanding.iter().all(|(_, _, masks)| masks.is_some()),
+            "nothing follows a missing mask"
+        );
         {
             let mut shared = self.shared.lock().unwrap();
             if std::mem::take(&mut shared.fail_submit) {
