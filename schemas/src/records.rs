@@ -23,6 +23,10 @@ use serde::{Deserialize, Serialize};
 /// While tokens come, gateways and workers note how far a request has come at least this often. A crash loses what came
 /// after the last note, so this is also how far the two sides' counts of a `recovered` request may be apart.
 pub const PROGRESS_INTERVAL: Duration = Duration::from_secs(1);
+/// When gateways and workers set out to note it: the other half of [`PROGRESS_INTERVAL`] is for a note that is late on a
+/// busy machine, and for the time until the other side notices that a process has died.
+pub const PROGRESS_NOTE_INTERVAL: Duration = Duration::from_millis(500);
+const _: () = assert!(PROGRESS_NOTE_INTERVAL.as_millis() * 2 == PROGRESS_INTERVAL.as_millis());
 
 /// Topic of [`ChargeRecord`]s, keyed by tenant id.
 pub const USAGE_TOPIC: &str = "weir.usage.v1";

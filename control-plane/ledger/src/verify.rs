@@ -100,13 +100,14 @@ pub async fn verify(pool: &PgPool, range: Range) -> Result<VerifyReport, sqlx::E
     differences.append(roll_ups::usage(connection, range).await?);
     differences.append(roll_ups::amounts(connection, range).await?);
     differences.append(roll_ups::goodput(connection, range).await?);
-    differences.append(executions::differences(connection, range).await?);
+    let (differing, recovered) = executions::compare(connection, range).await?;
+    differences.append(differing);
     Ok(VerifyReport {
         counts: counts(connection, range).await?,
         gaps: sequences::gaps(connection, range).await?,
         duplicates,
         differences,
-        recovered: executions::recovered(connection, range).await?,
+        recovered,
         dead_letters: dead_letters::undecided(connection, range).await?,
     })
 }

@@ -54,6 +54,14 @@ impl<T> Findings<T> {
         self.total == 0
     }
 
+    /// Counts one more, and lists it while there is room.
+    pub(super) fn push(&mut self, found: T) {
+        self.total += 1;
+        if self.total <= MAX_LISTED {
+            self.listed.push(found);
+        }
+    }
+
     pub(super) fn append(&mut self, other: Self) {
         self.total += other.total;
         self.listed.extend(other.listed);

@@ -123,7 +123,7 @@ async fn where_a_crash_closed_one_side_the_charge_stands_within_a_progress_inter
         let recovered = move |data: &mut weir_schemas::records::ChargeData| {
             (data.prompt_tokens, data.generated_tokens) = (prompt, generated);
             (data.cached_prompt_tokens, data.recovered) = (0, true);
-            data.decode_us = 1_000_000;
+            data.decode_us = generated * 10_000;
         };
         ledger.append([charge(6, recovered)]).await;
         // Fifty tokens a second.
@@ -136,11 +136,11 @@ async fn where_a_crash_closed_one_side_the_charge_stands_within_a_progress_inter
         assert_eq!(report.recovered.total, i64::from(apart));
         assert_eq!(report.counts.recovered_charges, 1);
     };
-    // Two seconds at fifty tokens a second, and eight.
-    check_recovered((40, 100), 208, true).await;
-    check_recovered((40, 100), 209, false).await;
-    check_recovered((0, 0), 40, true).await;
-    check_recovered((0, 0), 109, false).await;
+    // A second at fifty tokens a second.
+    check_recovered((40, 100), 150, true).await;
+    check_recovered((40, 100), 151, false).await;
+    check_recovered((0, 0), 50, true).await;
+    check_recovered((0, 0), 51, false).await;
     check_recovered((39, 100), 110, false).await;
     check_recovered((0, 30), 30, false).await;
 }
@@ -159,4 +159,25 @@ async fn what_arrived_from_a_lost_replica_is_what_is_charged() {
     let report = check(&ledger).await;
     assert!(report.is_clean(), "{report:?}");
     assert_eq!(report.recovered.total, 1);
+}
+
+#[tokio::test]
+async fn a_recovered_request_that_waits_for_its_price_has_the_same_bound() {
+    let ledger = consistent().await;
+    let lost = |generated: u64| {
+        move |data: &mut weir_schemas::records::ExecutionData| {
+            (data.version, data.generated_tokens, data.recovered) = (UNPRICED, generated, true);
+        }
+    };
+    // Ten tokens a second arrived.
+    let arrived = |data: &mut weir_schemas::records::ChargeData| {
+        (data.version, data.generated_tokens, data.decode_us) = (UNPRICED, 40, 4_000_000);
+        data.finish_reason = FinishReason::ReplicaLost;
+    };
+    ledger.append([charge(6, arrived), charge(7, arrived)]).await;
+    let executions = vec![execution(6, 6, lost(30)), execution(7, 7, lost(29))];
+    ledger.try_append(&WORKER.to_string(), executions).await.unwrap();
+    let report = check(&ledger).await;
+    assert_eq!((report.recovered.total, report.differences.total), (1, 1), "{report:?}");
+    assert_eq!(report.differences.listed[0].subject, RequestId::from_u128(7).to_string());
 }

@@ -3,20 +3,14 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 use weir_schemas::ids::{RequestId, WorkerId};
-use weir_schemas::records::PROGRESS_INTERVAL;
+use weir_schemas::records::PROGRESS_NOTE_INTERVAL;
 
 use crate::record::{Counts, Ending, OpenRecord};
 use crate::routing::Mailbox;
-
-/// Time between two rounds: under what is promised ([`PROGRESS_INTERVAL`](weir_schemas::records::PROGRESS_INTERVAL)),
-/// because a round takes time too.
-const ROUND_INTERVAL: Duration = Duration::from_millis(900);
-const _: () = assert!(ROUND_INTERVAL.as_millis() < PROGRESS_INTERVAL.as_millis());
 
 /// The records of all requests that run.
 #[derive(Debug, Default)]
@@ -64,7 +58,7 @@ impl ProgressBoard {
 
     /// Notes all, again and again, until cancelled.
     pub(crate) async fn keep_noting(self: Arc<Self>, cancel: CancellationToken) {
-        while cancel.run_until_cancelled(tokio::time::sleep(ROUND_INTERVAL)).await.is_some() {
+        while cancel.run_until_cancelled(tokio::time::sleep(PROGRESS_NOTE_INTERVAL)).await.is_some() {
             self.note_all();
         }
     }

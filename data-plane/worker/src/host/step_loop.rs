@@ -8,7 +8,7 @@ use std::time::Instant;
 use tokio::sync::{mpsc, watch};
 use weir_engine::engine::Engine;
 use weir_engine::{AddError, Executor, SequenceEvent, SequenceId, StepReport};
-use weir_schemas::records::{ExecutionOutcome, PROGRESS_INTERVAL};
+use weir_schemas::records::{ExecutionOutcome, PROGRESS_NOTE_INTERVAL};
 use weir_schemas::rpc::worker as wire;
 use weir_text::TextModel;
 
@@ -188,7 +188,7 @@ impl<X: Executor> StepLoop<X> {
     }
 
     fn record_progress(&mut self) {
-        if self.progress_recorded.elapsed() >= PROGRESS_INTERVAL {
+        if self.progress_recorded.elapsed() >= PROGRESS_NOTE_INTERVAL {
             for attempt in self.attempts.values_mut() {
                 attempt.record_progress();
             }
