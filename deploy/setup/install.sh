@@ -46,6 +46,8 @@ has curl || missing="$missing curl ca-certificates"
 if [ "${1:-}" = kafka ]; then
     has_java_17 || missing="$missing default-jre-headless"
     has mvn || missing="$missing maven"
+    # Makes the certificates of a broker that asks who comes.
+    has openssl || missing="$missing openssl"
 fi
 
 if [ -n "$missing" ]; then

@@ -12,6 +12,8 @@
     clippy::let_underscore_must_use
 )]
 
+#[path = "private_kafka/guarded.rs"]
+mod guarded;
 #[path = "../../src/up/kafka/node.rs"]
 mod node;
 
@@ -21,8 +23,10 @@ use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, OnceLock};
 
-use weir_schemas::kafka::{Kafka, RawKafka, SaslMechanism, Security};
+use weir_schemas::kafka::{Kafka, RawKafka};
 
+#[allow(unused_imports, reason = "not every test has one that asks who comes")]
+pub use guarded::GuardedKafka;
 use node::Node;
 
 /// The shell that owns the broker: ends it when standard input closes, i.e. when the test process is gone.
@@ -56,27 +60,6 @@ impl PrivateKafka {
     /// A broker of one's own, for tests that stop it.
     pub fn start() -> Self {
         Self::start_in(new_home(), |_| String::new())
-    }
-
-    /// One that has a second listener with TLS and SASL (PLAIN), whose one user, `weir` with `password`, may do nothing
-    /// but say who it is. Returns that user's settings too.
-    pub fn start_guarded(password: &str) -> (Self, RawKafka) {
-        let home = new_home();
-        make_certificate(&home);
-        let listener = node::free_port().unwrap();
-        let broker = Self::start_in(home, |node| guarded_settings(node, listener, password));
-        let password_file = broker.home.join("password");
-        std::fs::write(&password_file, password).unwrap();
-        let raw = RawKafka {
-            brokers: format!("127.0.0.1:{listener}"),
-            security: Security::Tls,
-            ca_file: broker.home.join("ca.pem"),
-            sasl_mechanism: SaslMechanism::Plain,
-            sasl_username: "weir".into(),
-            sasl_password_file: password_file,
-            ..RawKafka::default()
-        };
-        (broker, raw)
     }
 
     fn start_in(home: PathBuf, extra_settings: impl FnOnce(&Node) -> String) -> Self {
@@ -156,38 +139,6 @@ impl Drop for PrivateKafka {
         self.end();
         let _ = std::fs::remove_dir_all(&self.home);
     }
-}
-
-/// A key and a certificate that stands for itself.
-fn make_certificate(home: &Path) {
-    let keytool = |words: &[&str]| {
-        let mut command = Command::new("keytool");
-        command.args(words).args(["-alias", "broker", "-storetype", "PKCS12", "-storepass", "changeit"]);
-        let output = command.arg("-keystore").arg(home.join("broker.p12")).output().unwrap();
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
-    };
-    let subject = ["-dname", "CN=127.0.0.1", "-ext", "san=ip:127.0.0.1"];
-    keytool(&[&["-genkeypair", "-keyalg", "EC", "-validity", "2"], subject.as_slice()].concat());
-    keytool(&["-exportcert", "-rfc", "-file", home.join("ca.pem").to_str().unwrap()]);
-}
-
-/// Later lines stand for earlier ones of the same name.
-fn guarded_settings(node: &Node, listener: u16, password: &str) -> String {
-    let (plain, controller) = (node.port, node.controller_port);
-    format!(
-        "listeners=PLAINTEXT://127.0.0.1:{plain},CONTROLLER://127.0.0.1:{controller},GUARDED://127.0.0.1:{listener}\n\
-         advertised.listeners=PLAINTEXT://127.0.0.1:{plain},GUARDED://127.0.0.1:{listener}\n\
-         listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,GUARDED:SASL_SSL\n\
-         listener.name.guarded.ssl.keystore.type=PKCS12\n\
-         listener.name.guarded.ssl.keystore.location={}\n\
-         listener.name.guarded.ssl.keystore.password=changeit\n\
-         listener.name.guarded.sasl.enabled.mechanisms=PLAIN\n\
-         listener.name.guarded.plain.sasl.jaas.config=\
-         org.apache.kafka.common.security.plain.PlainLoginModule required user_weir=\"{password}\";\n\
-         authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer\n\
-         super.users=User:ANONYMOUS\n",
-        node.home().join("broker.p12").display()
-    )
 }
 
 /// A folder for one broker.

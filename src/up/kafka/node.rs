@@ -151,7 +151,8 @@ impl Node {
         format!("-Dweir.home={}", home.display())
     }
 
-    fn java(&self) -> Command {
+    /// A tool of Kafka's, or the node itself: the class is to be added.
+    pub(crate) fn java(&self) -> Command {
         let mut java = Command::new("java");
         java.args(["-Xms64m", HEAP_MAX, "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]);
         java.args(["-XX:-UsePerfData", "-XX:+ExitOnOutOfMemoryError", "-Djava.awt.headless=true"]);

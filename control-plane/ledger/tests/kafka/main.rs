@@ -4,6 +4,7 @@
 mod broker;
 mod charged_once;
 mod lives;
+mod logins;
 mod odd_records;
 mod rebalance;
 

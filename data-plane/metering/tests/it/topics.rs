@@ -1,10 +1,12 @@
 //! Topics on a real cluster, and a cluster that asks who comes: what is made, what is refused, and in which words.
 
+use std::time::Duration;
+
 use rdkafka::admin::{AdminClient, AdminOptions, NewTopic, TopicReplication};
 use rdkafka::client::DefaultClientContext;
 use weir_schemas::kafka::{Kafka, RawKafka, Topic, TopicError, ensure_topics};
 
-use crate::private_kafka::PrivateKafka;
+use crate::private_kafka::GuardedKafka;
 
 const PASSWORD: &str = "hidden-phrase";
 
@@ -33,8 +35,8 @@ async fn make(raw: RawKafka, topic: Topic, partitions: i32, settings: &[(&str, &
 
 #[tokio::test]
 async fn topics_are_made_checked_or_refused_with_what_to_do() {
-    let (broker, guarded) =
-        tokio::task::spawn_blocking(|| PrivateKafka::start_guarded(PASSWORD)).await.unwrap();
+    let guarded = tokio::task::spawn_blocking(|| GuardedKafka::start(PASSWORD)).await.unwrap();
+    let broker = &guarded.broker;
     let open = broker.raw();
 
     let forbidden = RawKafka { create_topics: false, ..open.clone() };
@@ -44,18 +46,11 @@ async fn topics_are_made_checked_or_refused_with_what_to_do() {
     assert!(text.contains("--create --topic weir.usage.v1 --partitions 6"), "{text}");
 
     // TLS and SASL work; this user may not create topics.
-    let (error, text) = refusal(guarded.clone(), &Topic::RECORDS).await;
+    let (error, text) = refusal(guarded.by_plain(), &Topic::RECORDS).await;
     assert!(matches!(error, TopicError::Refused { .. }), "{text}");
     assert!(text.contains("allow this client CREATE") && text.contains("--topic weir.usage.v1"), "{text}");
 
-    // A wrong password and an unknown authority are told from a broker that is away.
-    std::fs::write(broker.home().join("wrong"), "another phrase").unwrap();
-    let wrong = RawKafka { sasl_password_file: broker.home().join("wrong"), ..guarded.clone() };
-    let (error, text) = refusal(wrong, &Topic::RECORDS).await;
-    assert!(matches!(error, TopicError::Unreachable { .. }), "{text}");
-    assert!(text.contains("uthentication"), "{text}");
-    let (_, text) = refusal(RawKafka { ca_file: "".into(), ..guarded }, &Topic::RECORDS).await;
-    assert!(text.contains("certificate"), "{text}");
+    log_ins_are_refused(&guarded).await;
 
     // Several processes begin at once; whoever comes first makes them, with the partitions that were asked for.
     let three = checked(RawKafka { partitions: 3, ..open.clone() });
@@ -64,7 +59,7 @@ async fn topics_are_made_checked_or_refused_with_what_to_do() {
     one.and(two).unwrap();
     ensure_topics(&checked(forbidden), &Topic::RECORDS).await.unwrap();
     let kafka = broker.kafka();
-    let cluster = tokio::task::spawn_blocking(move || kafka.describe(std::time::Duration::from_secs(10)));
+    let cluster = tokio::task::spawn_blocking(move || kafka.describe(Duration::from_secs(10)));
     let topics = cluster.await.unwrap().unwrap().topics;
     assert!(
         Topic::RECORDS.iter().all(|topic| topics.iter().any(|found| found == topic.name())),
@@ -78,6 +73,30 @@ async fn topics_are_made_checked_or_refused_with_what_to_do() {
     let (error, text) = refusal(open, &[Topic::DeadLetters]).await;
     assert!(matches!(error, TopicError::Unfit { .. }), "{text}");
     assert!(text.contains("--add-config cleanup.policy=delete"), "{text}");
+}
+
+/// Whoever may not come in is told why and soon, and can tell it from a broker that is away.
+async fn log_ins_are_refused(guarded: &GuardedKafka) {
+    let wrong_file = guarded.broker.home().join("wrong");
+    std::fs::write(&wrong_file, "another phrase").unwrap();
+    let wrong = |raw: RawKafka| RawKafka { sasl_password_file: wrong_file.clone(), ..raw };
+    let nobody = RawKafka { sasl_username: "nobody".into(), ..guarded.by_scram() };
+    let anonymous = RawKafka { certificate_file: "".into(), key_file: "".into(), ..guarded.by_certificate() };
+    for (raw, words) in [
+        (wrong(guarded.by_plain()), "uthentication failed"),
+        (wrong(guarded.by_scram()), "uthentication failed"),
+        (nobody, "uthentication failed"),
+        // An authority that we do not know, a certificate that the broker does not know, and none.
+        (RawKafka { ca_file: "".into(), ..guarded.by_scram() }, "certificate"),
+        (guarded.by_unknown_certificate(), "certificate"),
+        (anonymous, "certificate"),
+    ] {
+        let refused = refusal(raw, &Topic::RECORDS);
+        // The time of one request, and much for a busy machine.
+        let (error, text) = tokio::time::timeout(Duration::from_secs(60), refused).await.unwrap();
+        assert!(matches!(error, TopicError::Unreachable { .. }), "{text}");
+        assert!(text.contains(words), "{text}");
+    }
 }
 
 #[tokio::test]
