@@ -3,6 +3,7 @@
 
 mod broker;
 mod charged_once;
+mod compression;
 mod lives;
 mod logins;
 mod odd_records;
