@@ -8,6 +8,7 @@
 //! - [`reference`]: every operation in plain single precision; it *defines* correct.
 //! - [`cpu`]: the same operations made fast: [`cpu::Cpu`] is an instruction set and a thread pool, [`cpu::PackedMatrix`] a
 //!   weight repacked for it.
+//! - `cuda` (feature `cuda`): the same operations on a GPU, through a driver that is loaded at run time.
 //! - [`kv`]: the pool of KV pages; [`attention`]: the plain data that an attention call is told.
 //!
 //! Reproducible by construction: a row's result has the same bits whatever other rows are in the call, however many threads
@@ -18,6 +19,8 @@
 mod aligned;
 pub mod attention;
 pub mod cpu;
+#[cfg(feature = "cuda")]
+pub mod cuda;
 pub mod gguf;
 pub mod kv;
 pub mod quant;

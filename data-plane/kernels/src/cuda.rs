@@ -1,0 +1,17 @@
+//! The CUDA backend: a device, its memory, and one safe operation for each kernel.
+//!
+//! Nothing of CUDA is linked: the driver is loaded when a device is opened, and [`probe`] says in words what is missing.
+//! All work of a device goes to one stream, in the order of the calls; none of them waits for it but
+//! [`Event::wait`]. What a call reads or writes may be dropped at once: memory is freed on the stream, after it.
+
+mod device;
+mod graph;
+mod image;
+mod launch;
+mod memory;
+mod probe;
+
+pub use device::{CudaError, Device, Event};
+pub use graph::Graph;
+pub use memory::{DeviceBuffer, Element, PinnedBuffer};
+pub use probe::{DeviceInfo, ProbeError, probe};

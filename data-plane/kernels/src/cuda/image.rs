@@ -1,0 +1,42 @@
+//! The compiled kernels: from the build, or compiled on this machine.
+
+use std::sync::Arc;
+
+use cudarc::driver::{CudaContext, CudaModule};
+use cudarc::nvrtc::{CompileOptions, Ptx, compile_ptx_with_opts};
+
+use super::device::CudaError;
+use super::probe::DeviceInfo;
+
+/// Machine code for the supported architectures, if the build had a compiler for it (`make kernels`).
+const FATBIN: Option<&[u8]> = include!(concat!(env!("OUT_DIR"), "/fatbin.rs"));
+/// All kernels in one source, for compiling at run time: made by the build script.
+const SOURCE: &str = include_str!(concat!(env!("OUT_DIR"), "/kernels.cu"));
+
+/// Loads the kernels into a device: the given ones, those of the build, or compiled now.
+pub(super) fn load(
+    context: &Arc<CudaContext>,
+    info: &DeviceInfo,
+    kernels: Option<&[u8]>,
+) -> Result<Arc<CudaModule>, CudaError> {
+    let refused = |error: cudarc::driver::DriverError| CudaError::Image(error.to_string());
+    if let Some(fatbin) = kernels.or(FATBIN) {
+        return context.load_module(Ptx::from_binary(fatbin.to_vec())).map_err(refused);
+    }
+    context.load_module(compiled(info)?).map_err(refused)
+}
+
+/// Compiles the kernels for a device with NVRTC, which has to be installed.
+fn compiled(info: &DeviceInfo) -> Result<Ptx, CudaError> {
+    // SAFETY: loads the library by its well-known names.
+    if !unsafe { cudarc::nvrtc::sys::is_culib_present() } {
+        return Err(CudaError::Image(
+            "this build has no compiled kernels (make kernels), and NVRTC, which could compile them, is not installed"
+                .to_owned(),
+        ));
+    }
+    let (major, minor) = info.compute_capability;
+    let options = vec![format!("--gpu-architecture=compute_{major}{minor}"), "--std=c++17".to_owned()];
+    let options = CompileOptions { options, ..CompileOptions::default() };
+    compile_ptx_with_opts(SOURCE, options).map_err(|error| CudaError::Image(format!("{error:?}")))
+}

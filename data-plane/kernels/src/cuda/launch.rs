@@ -1,0 +1,103 @@
+//! One launch of a kernel.
+
+use std::any::Any;
+use std::ffi::c_void;
+use std::sync::Arc;
+
+use cudarc::driver::{CudaFunction, result};
+
+use super::memory::{DeviceBuffer, Element};
+use super::{CudaError, Device};
+
+/// A kernel with the arguments it was given so far. Buffers are kept by a graph that is being recorded.
+pub(super) struct Launch<'a> {
+    device: &'a Device,
+    function: CudaFunction,
+    arguments: Vec<u64>,
+    buffers: Vec<Arc<dyn Any + Send + Sync>>,
+}
+
+impl<'a> Launch<'a> {
+    pub(super) fn of(device: &'a Device, kernel: &'static str) -> Result<Self, CudaError> {
+        let function = device.function(kernel)?;
+        Ok(Self { device, function, arguments: Vec::with_capacity(16), buffers: Vec::new() })
+    }
+
+    /// A buffer that the kernel reads.
+    pub(super) fn reads<T: Element>(mut self, buffer: &DeviceBuffer<T>) -> Self {
+        self.arguments.push(buffer.pointer());
+        if self.device.is_recording() {
+            self.buffers.push(buffer.allocation().clone());
+        }
+        self
+    }
+
+    /// A buffer that the kernel writes.
+    pub(super) fn writes<T: Element>(self, buffer: &mut DeviceBuffer<T>) -> Self {
+        self.reads(buffer)
+    }
+
+    /// A buffer that the kernel does without.
+    pub(super) fn reads_if_any<T: Element>(mut self, buffer: Option<&DeviceBuffer<T>>) -> Self {
+        match buffer {
+            Some(buffer) => self.reads(buffer),
+            None => {
+                self.arguments.push(0);
+                self
+            }
+        }
+    }
+
+    /// An `int`.
+    pub(super) fn int(mut self, value: usize) -> Self {
+        let value = u32::try_from(value).ok().filter(|value| i32::try_from(*value).is_ok());
+        self.arguments.push(u64::from(value.expect("a dimension below 2^31")));
+        self
+    }
+
+    /// A `long long`.
+    pub(super) fn long(mut self, value: usize) -> Self {
+        self.arguments.push(value as u64);
+        self
+    }
+
+    /// A `float`.
+    pub(super) fn float(mut self, value: f32) -> Self {
+        self.arguments.push(u64::from(value.to_bits()));
+        self
+    }
+
+    /// Submits it.
+    ///
+    /// # Safety
+    /// The arguments are those of the kernel, and it stays within the buffers.
+    pub(super) unsafe fn submit(
+        mut self,
+        grid: (usize, usize, usize),
+        block: usize,
+        shared_bytes: usize,
+    ) -> Result<(), CudaError> {
+        let narrow = |value: usize| u32::try_from(value).expect("a launch dimension below 2^32");
+        if grid.0 * grid.1 * grid.2 == 0 {
+            return Ok(());
+        }
+        // Every argument is at most eight bytes, and little-endian: its first bytes are those of a narrower one.
+        let mut pointers: Vec<*mut c_void> =
+            self.arguments.iter_mut().map(|argument| std::ptr::from_mut(argument).cast()).collect();
+        let grid = (narrow(grid.0), narrow(grid.1), narrow(grid.2));
+        // SAFETY: the caller's promise; the driver copies the arguments before it returns.
+        unsafe {
+            result::launch_kernel(
+                self.function.cu_function(),
+                grid,
+                (narrow(block), 1, 1),
+                narrow(shared_bytes),
+                self.device.stream().cu_stream(),
+                &mut pointers,
+            )
+        }
+        .map_err(CudaError::driver("launching a kernel"))?;
+        self.device.keep(self.buffers);
+        Ok(())
+    }
+}

@@ -1,0 +1,199 @@
+//! Whether this machine has a device that the kernels run on, found out without ever panicking.
+//!
+//! cudarc panics when a library or a symbol is missing. So the library is looked for first, and then every symbol that
+//! this backend calls, before the first call.
+
+use std::ffi::CString;
+
+use cudarc::driver::{DriverError, result, sys};
+
+/// Oldest driver whose interface is that of CUDA 13.0, as `cuDriverGetVersion` gives it.
+const DRIVER_VERSION_MIN: i32 = 13_000;
+/// Oldest architecture that the kernels are written for: Ampere, which has bf16 tensor cores and `cp.async`.
+const COMPUTE_CAPABILITY_MIN: (i32, i32) = (8, 0);
+
+/// Every symbol of the driver that is called, by this crate or by cudarc for it.
+const SYMBOLS: [&str; 50] = [
+    "cuInit",
+    "cuDriverGetVersion",
+    "cuDeviceGet",
+    "cuDeviceGetAttribute",
+    "cuDeviceGetCount",
+    "cuDeviceGetName",
+    "cuDeviceTotalMem_v2",
+    "cuDevicePrimaryCtxRetain",
+    "cuDevicePrimaryCtxRelease_v2",
+    "cuCtxGetCurrent",
+    "cuCtxSetCurrent",
+    "cuCtxSynchronize",
+    "cuEventCreate",
+    "cuEventDestroy_v2",
+    "cuEventElapsedTime_v2",
+    "cuEventQuery",
+    "cuEventRecord",
+    "cuEventSynchronize",
+    "cuFuncGetAttribute",
+    "cuFuncSetAttribute",
+    "cuGetErrorName",
+    "cuGetErrorString",
+    "cuGraphDestroy",
+    "cuGraphExecDestroy",
+    "cuGraphInstantiateWithFlags",
+    "cuGraphLaunch",
+    "cuGraphUpload",
+    "cuLaunchKernel",
+    "cuMemAllocAsync",
+    "cuMemAlloc_v2",
+    "cuMemFreeAsync",
+    "cuMemFreeHost",
+    "cuMemFree_v2",
+    "cuMemGetInfo_v2",
+    "cuMemHostAlloc",
+    "cuMemcpyDtoDAsync_v2",
+    "cuMemcpyDtoHAsync_v2",
+    "cuMemcpyHtoDAsync_v2",
+    "cuMemsetD8Async",
+    "cuModuleGetFunction",
+    "cuModuleLoad",
+    "cuModuleLoadData",
+    "cuModuleUnload",
+    "cuStreamBeginCapture_v2",
+    "cuStreamCreate",
+    "cuStreamDestroy_v2",
+    "cuStreamEndCapture",
+    "cuStreamIsCapturing",
+    "cuStreamSynchronize",
+    "cuStreamWaitEvent",
+];
+
+/// A device that can be used.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DeviceInfo {
+    /// Index among this process's devices.
+    pub ordinal: usize,
+    /// What its maker calls it.
+    pub name: String,
+    /// Major and minor number of its architecture.
+    pub compute_capability: (i32, i32),
+    /// Bytes of memory in all.
+    pub memory_bytes: u64,
+    /// As the driver gives it: 1000 times the major version of CUDA, and 10 times the minor.
+    pub driver_version: i32,
+}
+
+/// Why there is no such device.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ProbeError {
+    /// No driver is installed.
+    #[error("no NVIDIA driver is installed: libcuda.so.1 is not found")]
+    NoLibrary,
+    /// The library lacks what every driver of the needed age has.
+    #[error("the CUDA driver library lacks `{symbol}`: it is older than CUDA 13.0, or broken")]
+    MissingSymbol {
+        /// The first symbol that was missed.
+        symbol: &'static str,
+    },
+    /// The driver is too old.
+    #[error(
+        "the NVIDIA driver is for CUDA {}.{}, and 13.0 or later is needed: update the driver",
+        .version / 1000,
+        .version % 1000 / 10
+    )]
+    OldDriver {
+        /// As the driver gives it.
+        version: i32,
+    },
+    /// The driver does not work.
+    #[error("the NVIDIA driver does not work: {call} says {message}")]
+    Driver {
+        /// The call that failed.
+        call: &'static str,
+        /// The driver's words.
+        message: String,
+    },
+    /// A driver without a device.
+    #[error("the NVIDIA driver finds no device number {ordinal} (there are {count})")]
+    NoDevice {
+        /// The device that was asked for.
+        ordinal: usize,
+        /// How many there are.
+        count: i32,
+    },
+    /// A device older than the kernels.
+    #[error(
+        "device {ordinal} ({name}) has compute capability {}.{}, and {}.{} or later is needed",
+        .compute_capability.0,
+        .compute_capability.1,
+        COMPUTE_CAPABILITY_MIN.0,
+        COMPUTE_CAPABILITY_MIN.1
+    )]
+    OldDevice {
+        /// The device that was asked for.
+        ordinal: usize,
+        /// Its name.
+        name: String,
+        /// Its architecture.
+        compute_capability: (i32, i32),
+    },
+}
+
+/// Finds out whether a device can be used, and what it is.
+///
+/// # Errors
+/// [`ProbeError`] in words for the operator.
+pub fn probe(ordinal: usize) -> Result<DeviceInfo, ProbeError> {
+    // SAFETY: loads libraries by the driver's well-known names, which is what this function is for.
+    if !unsafe { sys::is_culib_present() } {
+        return Err(ProbeError::NoLibrary);
+    }
+    for symbol in SYMBOLS {
+        if !has_symbol(symbol) {
+            return Err(ProbeError::MissingSymbol { symbol });
+        }
+    }
+    let version = driver_version()?;
+    if version < DRIVER_VERSION_MIN {
+        return Err(ProbeError::OldDriver { version });
+    }
+    result::init().map_err(|error| failed("cuInit", error))?;
+    let count = result::device::get_count().map_err(|error| failed("cuDeviceGetCount", error))?;
+    let index = i32::try_from(ordinal).ok().filter(|index| *index < count);
+    let index = index.ok_or(ProbeError::NoDevice { ordinal, count })?;
+    let device = result::device::get(index).map_err(|error| failed("cuDeviceGet", error))?;
+    let name = result::device::get_name(device).map_err(|error| failed("cuDeviceGetName", error))?;
+    let attribute = |attribute| {
+        // SAFETY: the device is one that the driver gave.
+        unsafe { result::device::get_attribute(device, attribute) }
+            .map_err(|error| failed("cuDeviceGetAttribute", error))
+    };
+    use sys::CUdevice_attribute_enum as Attribute;
+    let compute_capability = (
+        attribute(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)?,
+        attribute(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)?,
+    );
+    if compute_capability < COMPUTE_CAPABILITY_MIN {
+        return Err(ProbeError::OldDevice { ordinal, name, compute_capability });
+    }
+    // SAFETY: as above.
+    let memory_bytes = unsafe { result::device::total_mem(device) };
+    let memory_bytes = memory_bytes.map_err(|error| failed("cuDeviceTotalMem", error))? as u64;
+    Ok(DeviceInfo { ordinal, name, compute_capability, memory_bytes, driver_version: version })
+}
+
+fn has_symbol(symbol: &str) -> bool {
+    let Ok(name) = CString::new(symbol) else { return false };
+    // SAFETY: the library is present; the symbol's address is only looked at.
+    unsafe { sys::culib().get::<*const ()>(name.as_bytes_with_nul()) }.is_ok()
+}
+
+fn driver_version() -> Result<i32, ProbeError> {
+    let mut version = 0;
+    // SAFETY: writes one int through a pointer to one.
+    let result = unsafe { sys::cuDriverGetVersion(&raw mut version) };
+    result.result().map_err(|error| failed("cuDriverGetVersion", error))?;
+    Ok(version)
+}
+
+fn failed(call: &'static str, error: DriverError) -> ProbeError {
+    ProbeError::Driver { call, message: error.to_string() }
+}
