@@ -38,6 +38,9 @@ use crate::store::offsets::Partition;
 const UPKEEP_INTERVAL: Duration = Duration::from_secs(5);
 /// First and longest wait after positions could not be looked up.
 const RETRY_WAIT: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(5));
+/// Records that lie in a partition for this long without coming: the client will not bring them any more. Far beyond what
+/// a broker's restart or a rebalance takes.
+const STUCK_MAX: Duration = Duration::from_secs(30);
 /// How long a batch under way may take to commit, and the group to be left, when the process stops.
 const STOP_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -54,8 +57,27 @@ pub(crate) struct Consumer {
     obstacle: Arc<Obstacle>,
     partitions: Partitions,
     filling: Filling,
+    /// The client was made anew because of this position, which did not help if it is stuck again.
+    renewed_at: Option<(Partition, i64)>,
     /// Whether it was said that Kafka is not there.
     is_troubled: bool,
+}
+
+/// Why consuming ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum End {
+    Cancelled,
+    /// The client cannot be used any more, and another can.
+    StaleClient,
+}
+
+/// What the upkeep leads to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Upkeep {
+    Settled,
+    /// Positions are to be looked up again soon.
+    Again,
+    StaleClient,
 }
 
 impl Consumer {
@@ -64,15 +86,27 @@ impl Consumer {
         let (client, assigned) = group::client(&kafka)?;
         let client = Arc::new(client);
         let (partitions, filling) = (Partitions::default(), Filling::default());
-        Ok(Self { kafka, client, assigned, service, obstacle, partitions, filling, is_troubled: false })
+        Ok(Self {
+            kafka,
+            client,
+            assigned,
+            service,
+            obstacle,
+            partitions,
+            filling,
+            renewed_at: None,
+            is_troubled: false,
+        })
     }
 
     /// Consumes until cancelled; then commits what is under way and leaves the group.
     pub(crate) async fn run(mut self, cancel: CancellationToken) {
         let mut commits = JoinSet::new();
-        let joined = cancel.run_until_cancelled(self.join()).await.is_some();
-        if joined {
-            self.consume(&mut commits, &cancel).await;
+        while cancel.run_until_cancelled(self.join()).await.is_some() {
+            match self.consume(&mut commits, &cancel).await {
+                End::Cancelled => break,
+                End::StaleClient => self.renew().await,
+            }
         }
         let under_way = async { while commits.join_next().await.is_some() {} };
         if tokio::time::timeout(STOP_TIMEOUT, under_way).await.is_err() {
@@ -84,6 +118,23 @@ impl Consumer {
         if tokio::time::timeout(STOP_TIMEOUT, left).await.is_err() {
             tracing::warn!("Kafka did not confirm in time that the consumer left its group");
         }
+    }
+
+    /// Leaves the group and forgets all that the client knows of the cluster. It holds on to the highest leader epoch
+    /// that it saw of a partition, which a topic made anew begins again: nothing of that would ever be read (KIP-320).
+    async fn renew(&mut self) {
+        match group::client(&self.kafka) {
+            Ok((client, assigned)) => {
+                let old = std::mem::replace(&mut self.client, Arc::new(client));
+                self.assigned = assigned;
+                let left = tokio::task::spawn_blocking(move || drop(old));
+                if tokio::time::timeout(STOP_TIMEOUT, left).await.is_err() {
+                    tracing::debug!("Kafka did not confirm in time that the old client left its group");
+                }
+            }
+            Err(error) => self.trouble(&error.into()),
+        }
+        (self.partitions, self.filling) = (Partitions::default(), Filling::default());
     }
 
     /// Waits for Postgres and Kafka, in whatever order they come, and joins the group.
@@ -107,7 +158,11 @@ impl Consumer {
         }
     }
 
-    async fn consume(&mut self, commits: &mut JoinSet<Result<(), AppendError>>, cancel: &CancellationToken) {
+    async fn consume(
+        &mut self,
+        commits: &mut JoinSet<Result<(), AppendError>>,
+        cancel: &CancellationToken,
+    ) -> End {
         let client = Arc::clone(&self.client);
         let mut upkeep = JoinSet::new();
         let (mut due, mut wait) = (Instant::now(), RETRY_WAIT.0);
@@ -121,7 +176,7 @@ impl Consumer {
             }
             tokio::select! {
                 biased;
-                () = cancel.cancelled() => return,
+                () = cancel.cancelled() => return End::Cancelled,
                 Ok(()) = self.assigned.changed() => {
                     self.partitions.regroup(&self.assigned.borrow_and_update());
                     due = Instant::now();
@@ -134,7 +189,11 @@ impl Consumer {
                 Some(outcome) = upkeep.join_next() => {
                     let found = outcome.unwrap_or(Err(UpkeepError::CutShort));
                     check_topics = matches!(&found, Err(UpkeepError::Kafka(_) | UpkeepError::Topics(_)));
-                    let is_settled = self.looked_after(found);
+                    let upkeep = self.looked_after(found);
+                    if upkeep == Upkeep::StaleClient {
+                        return End::StaleClient;
+                    }
+                    let is_settled = upkeep == Upkeep::Settled;
                     due = Instant::now() + if is_settled { UPKEEP_INTERVAL } else { wait };
                     wait = if is_settled { RETRY_WAIT.0 } else { (wait * 2).min(RETRY_WAIT.1) };
                 }
@@ -235,24 +294,25 @@ impl Consumer {
         }
     }
 
-    /// Reads on from positions that were found; `false` where they are to be looked up again soon.
-    fn looked_after(&mut self, outcome: Result<Vec<Found>, UpkeepError>) -> bool {
+    /// Reads on from positions that were found.
+    fn looked_after(&mut self, outcome: Result<Vec<Found>, UpkeepError>) -> Upkeep {
         let found = match outcome {
             Ok(found) => found,
             Err(error) => {
                 self.trouble(&error);
-                return false;
+                return Upkeep::Again;
             }
         };
         self.clear();
         self.service.here();
         let behind = found.iter().map(|found| (found.asked.partition.topic, found.behind));
         self.service.intake.metrics.behind(behind);
-        if found.iter().any(|found| found.is_new && found.asked.is_read) {
-            // The offsets that were read belong to a life that has ended.
-            self.filling = Filling::default();
-            self.hold(None);
-            return false;
+        if found.iter().any(|found| found.is_new && found.had_life) {
+            // What was read, and what the client believes, belongs to a life that has ended.
+            return Upkeep::StaleClient;
+        }
+        if self.is_stuck(&found) {
+            return Upkeep::StaleClient;
         }
         let mut begun = TopicPartitionList::new();
         for Found { asked, position, is_placed, .. } in found {
@@ -266,7 +326,27 @@ impl Consumer {
             self.trouble(&error.into());
             self.hold(None);
         }
-        !self.partitions.any_unread()
+        if self.partitions.any_unread() { Upkeep::Again } else { Upkeep::Settled }
+    }
+
+    /// Whether the client has kept records back for too long. Tried once for a position: what lies there may be no record.
+    fn is_stuck(&mut self, found: &[Found]) -> bool {
+        let mut is_stuck = false;
+        for Found { asked, position, behind, .. } in found {
+            let Some(since) = self.partitions.found(*asked, position, *behind > 0) else { continue };
+            let place = Some((asked.partition, position.next_offset));
+            if since.elapsed() >= STUCK_MAX && self.renewed_at != place {
+                self.renewed_at = place;
+                tracing::warn!(
+                    partition = %asked.partition,
+                    offset = position.next_offset,
+                    behind,
+                    "records lie in Kafka and do not come; making the client anew"
+                );
+                is_stuck = true;
+            }
+        }
+        is_stuck
     }
 
     /// Something is not there: said once, until it is.

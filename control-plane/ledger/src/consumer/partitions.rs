@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use tokio::time::Instant;
+
 use super::group::Assigned;
 use crate::store::offsets::{Partition, Position};
 
@@ -23,6 +25,8 @@ struct Reading {
     /// Whether the next message may come from further on. The position has just been seen to lie within the
     /// partition, so what is missing between was never a record (a transaction's marker, say).
     may_jump: bool,
+    /// Since when records have been there and none of them came.
+    stuck_since: Option<Instant>,
 }
 
 /// A partition whose position is to be looked after.
@@ -32,6 +36,8 @@ pub(super) struct Asked {
     number: u64,
     /// It is being read; otherwise its position is unknown.
     pub(super) is_read: bool,
+    /// Records were there and did not come; nobody hears such a partition.
+    pub(super) is_stuck: bool,
 }
 
 /// What a message at some offset is.
@@ -58,7 +64,8 @@ impl Partitions {
     pub(super) fn asked(&self) -> Vec<Asked> {
         let asked = |(&partition, held): (&Partition, &Held)| {
             let Held { number, reading } = held;
-            Asked { partition, number: *number, is_read: reading.is_some() }
+            let is_stuck = reading.as_ref().is_some_and(|reading| reading.stuck_since.is_some());
+            Asked { partition, number: *number, is_read: reading.is_some(), is_stuck }
         };
         self.0.iter().map(asked).collect()
     }
@@ -81,10 +88,24 @@ impl Partitions {
     pub(super) fn begin(&mut self, asked: Asked, next: Position) -> bool {
         match self.0.get_mut(&asked.partition) {
             Some(held) if held.number == asked.number && held.reading.is_none() => {
-                held.reading = Some(Reading { next, may_jump: true });
+                held.reading = Some(Reading { next, may_jump: true, stuck_since: None });
                 true
             }
             Some(_) | None => false,
+        }
+    }
+
+    /// Takes note of what was found of a partition that is read: its committed position, and whether records lie behind
+    /// it. Returns since when they lie there without coming.
+    pub(super) fn found(&mut self, asked: Asked, position: &Position, is_behind: bool) -> Option<Instant> {
+        let held = self.0.get_mut(&asked.partition).filter(|held| held.number == asked.number)?;
+        let reading = held.reading.as_mut()?;
+        // Beyond the position means: they came, and are being charged.
+        if is_behind && reading.next == *position {
+            Some(*reading.stuck_since.get_or_insert_with(Instant::now))
+        } else {
+            reading.stuck_since = None;
+            None
         }
     }
 
@@ -100,6 +121,7 @@ impl Partitions {
         let from = reading.next.clone();
         reading.next.next_offset = offset + 1;
         reading.may_jump = false;
+        reading.stuck_since = None;
         Step::Next(from)
     }
 }
@@ -113,7 +135,7 @@ mod tests {
     }
 
     fn asked(partition: Partition, number: u64) -> Asked {
-        Asked { partition, number, is_read: false }
+        Asked { partition, number, is_read: false, is_stuck: false }
     }
 
     #[test]
@@ -134,6 +156,23 @@ mod tests {
         assert_eq!(partitions.step(one, 11), Step::Astray);
         assert_eq!(partitions.step(one, 0), Step::Astray);
         assert_eq!(partitions.step(one, 9), Step::Next(at(9)));
+    }
+
+    #[test]
+    fn records_that_lie_there_and_do_not_come_are_noticed() {
+        let one = Partition::of("weir.usage.v1", 1).unwrap();
+        let mut partitions = Partitions::default();
+        partitions.regroup(&Assigned::from([(one, 0)]));
+        assert!(partitions.begin(asked(one, 0), at(5)));
+        let read = partitions.asked()[0];
+        assert_eq!(partitions.found(read, &at(5), false), None);
+        let since = partitions.found(read, &at(5), true);
+        assert!(since.is_some());
+        assert_eq!(partitions.found(read, &at(5), true), since, "still the same");
+        assert!(partitions.asked()[0].is_stuck);
+        assert_eq!(partitions.step(one, 5), Step::Next(at(5)));
+        assert!(!partitions.asked()[0].is_stuck, "one came");
+        assert_eq!(partitions.found(read, &at(5), true), None, "it is being charged");
     }
 
     #[test]

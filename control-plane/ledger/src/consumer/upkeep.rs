@@ -34,6 +34,8 @@ pub(super) struct Found {
     pub(super) position: Position,
     /// It is another life of the topic than before.
     pub(super) is_new: bool,
+    /// It had another life before, of which the client may remember something.
+    pub(super) had_life: bool,
     /// Records that are there and not taken.
     pub(super) behind: i64,
     /// The client stands at the position; of one that is not being read.
@@ -133,7 +135,8 @@ pub(super) async fn look_after(
             marks.push((asked.partition, position.clone()));
         }
         let behind = (seen.high - position.next_offset).max(0);
-        found.push(Found { asked, position, is_new, behind, is_placed: false });
+        let had_life = before.is_some();
+        found.push(Found { asked, position, is_new, had_life, behind, is_placed: false });
     }
     begin(&client, &intake, begun, lost).await?;
     if let Err(error) = mark(&client, marks).await {
@@ -143,7 +146,10 @@ pub(super) async fn look_after(
         );
     }
     place(&client, &mut found).await?;
-    let is_heard = |found: &&Found| found.asked.is_read && !found.is_new && found.behind <= HEARD_BEHIND;
+    let is_heard = |found: &&Found| {
+        let Asked { is_read, is_stuck, .. } = found.asked;
+        is_read && !is_stuck && !found.is_new && found.behind <= HEARD_BEHIND
+    };
     let heard: Vec<String> =
         found.iter().filter(is_heard).map(|found| found.asked.partition.to_string()).collect();
     hearing::note(&mut *intake.pool.acquire().await?, &heard, intake.clock.now()).await?;

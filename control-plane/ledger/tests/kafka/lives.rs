@@ -71,3 +71,25 @@ async fn a_broker_that_lost_its_disk_is_read_from_the_start_and_nothing_is_charg
     charged(&ledger, 90).await;
     within_a_minute(async || ledger.standing(&GATEWAY.to_string()).await.0 == 90).await;
 }
+
+/// A partition whose broker came back has a higher leader epoch than one made anew; a client that remembered it would
+/// never read the new one.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_topic_made_anew_after_the_broker_came_back_is_read_by_the_same_ledger() {
+    let broker = Broker::start().await;
+    let ledger = broker.ledger().await;
+    send(&broker, 1..=20).await;
+    charged(&ledger, 20).await;
+    let node = &broker.node;
+    for _ in 0..2 {
+        node.kill();
+        tokio::task::block_in_place(|| node.resume());
+    }
+    send(&broker, 21..=40).await;
+    charged(&ledger, 40).await;
+    broker.delete_topics().await;
+    ensure_topics(&broker.kafka, &Topic::RECORDS).await.unwrap();
+    send(&broker, 41..=60).await;
+    charged(&ledger, 60).await;
+    within_a_minute(async || ledger.standing(&GATEWAY.to_string()).await.0 == 60).await;
+}
