@@ -11,6 +11,7 @@ mod dev_env;
 mod first_answer;
 mod first_run;
 mod kafka;
+mod keeper;
 pub(crate) mod lock;
 mod postgres;
 mod stack;
@@ -30,6 +31,7 @@ use admin::Admin;
 use components::Components;
 use dev_env::DevEnv;
 pub(crate) use kafka::KafkaNode;
+use keeper::Keeper;
 use lock::{Claim, Occupant, RunLock};
 use postgres::Origin;
 pub(crate) use postgres::Postgres;
@@ -108,15 +110,18 @@ async fn run_all(
     say("weir: starting Postgres");
     let place = state.clone();
     // Not interruptible: a Postgres that is half started could not be stopped.
-    let (mut postgres, origin) = tokio::task::spawn_blocking(move || Postgres::start(&place)).await??;
+    let (postgres, origin) = tokio::task::spawn_blocking(move || Postgres::start(&place)).await??;
     say(match origin {
         Origin::Created => "weir: Postgres runs, with a new database",
         Origin::Started => "weir: Postgres runs; its data was here",
         Origin::Adopted => "weir: Postgres was running already; taking it over",
     });
-    let served = run_with_kafka(state, with_kafka, &postgres.url(), model, process, lock).await;
+    let url = postgres.url();
+    let (mut keeper, cancel) = (Keeper::of(postgres)?, process.cancel.clone());
+    let run = run_with_kafka(state, with_kafka, &url, model, process, lock);
+    let served = keeper.beside(run, &cancel).await;
     say("weir: stopping Postgres");
-    let stopped = tokio::task::spawn_blocking(move || postgres.stop()).await?;
+    let stopped = keeper.stop().await;
     if served.is_ok() && stopped.is_ok() {
         say("weir: stopped");
     }
@@ -143,16 +148,19 @@ async fn run_with_kafka(
         return run_components(state, database_url, None, model, process, lock).await;
     }
     say("weir: starting Kafka");
-    let (mut kafka, origin) = tokio::task::spawn_blocking(move || KafkaNode::start(&place)).await??;
+    let (kafka, origin) = tokio::task::spawn_blocking(move || KafkaNode::start(&place)).await??;
     let address = kafka.address();
     say(&match origin {
         Origin::Created => format!("weir: Kafka runs at {address}, with nothing in it yet"),
         Origin::Started => format!("weir: Kafka runs at {address}; its data was here"),
         Origin::Adopted => format!("weir: Kafka was running already at {address}; taking it over"),
     });
-    let served = run_components(state, database_url, Some(kafka.settings()), model, process, lock).await;
+    let settings = Some(kafka.settings());
+    let (mut keeper, cancel) = (Keeper::of(kafka)?, process.cancel.clone());
+    let run = run_components(state, database_url, settings, model, process, lock);
+    let served = keeper.beside(run, &cancel).await;
     say("weir: stopping Kafka");
-    let stopped = tokio::task::spawn_blocking(move || kafka.stop()).await?;
+    let stopped = keeper.stop().await;
     served.and(stopped)
 }
 

@@ -27,7 +27,8 @@ fn main() -> io::Result<()> {
 
 /// Every `.cu` file one after another, with what they include from their own folder put in once.
 fn one_source(folder: &Path) -> io::Result<String> {
-    let mut files: Vec<PathBuf> = fs::read_dir(folder)?.map(|entry| Ok(entry?.path())).collect::<io::Result<_>>()?;
+    let mut files: Vec<PathBuf> =
+        fs::read_dir(folder)?.map(|entry| Ok(entry?.path())).collect::<io::Result<_>>()?;
     files.retain(|path| path.extension().is_some_and(|extension| extension == "cu"));
     files.sort();
     let (mut source, mut included) = (String::new(), Vec::new());

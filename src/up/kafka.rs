@@ -18,6 +18,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use weir_schemas::kafka::RawKafka;
 
+use super::keeper::Program;
 use super::postgres::Origin;
 use super::state_dir::StateDir;
 use node::Node;
@@ -143,6 +144,25 @@ impl KafkaNode {
             }
         }
         Ok(None)
+    }
+}
+
+impl Program for KafkaNode {
+    const NAME: &'static str = "Kafka";
+
+    fn has_ended(&mut self) -> bool {
+        match &mut self.child {
+            Some(child) => !matches!(child.try_wait(), Ok(None)),
+            None => matches!(self.pid(), Ok(None)),
+        }
+    }
+
+    fn start_again(&mut self) -> anyhow::Result<()> {
+        self.spawn()
+    }
+
+    fn stop(&mut self) -> anyhow::Result<()> {
+        Self::stop(self)
     }
 }
 

@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 
+use super::keeper::Program;
 use super::state_dir::StateDir;
 use account::Account;
 use programs::Programs;
@@ -23,6 +24,8 @@ use programs::Programs;
 const START_TIMEOUT: Duration = Duration::from_secs(120);
 /// A running one answers at once; recovery after a crash is covered by the start's own wait.
 const ADOPT_TIMEOUT: Duration = Duration::from_secs(10);
+/// Between two attempts to start one that ends at once.
+const SPAWN_INTERVAL: Duration = Duration::from_secs(1);
 const POLL: Duration = Duration::from_millis(50);
 /// A unix socket's path has room for 107 bytes; `/.s.PGSQL.5432` follows the folder.
 const SOCKET_DIR_BYTES_MAX: usize = 90;
@@ -87,13 +90,28 @@ impl Postgres {
         format!("postgres:///{DATABASE}?host={}&user={DATABASE}", self.places.socket.display())
     }
 
-    /// Stops it and waits. Blocks.
+    /// Stops it and waits; fine if it is gone already. Blocks.
     pub(crate) fn stop(&mut self) -> anyhow::Result<()> {
+        if self.is_gone() {
+            return Ok(());
+        }
         self.ctl(&["stop", "-w", "-m", "fast", "-t", "60"]).context("Postgres does not stop")?;
         if let Some(mut child) = self.child.take() {
             child.wait().context("Postgres was not waited for")?;
         }
         Ok(())
+    }
+
+    /// Whether its process has ended; a child of ours is a process until it has been waited for.
+    fn is_gone(&mut self) -> bool {
+        if let Some(child) = &mut self.child {
+            return !matches!(child.try_wait(), Ok(None));
+        }
+        let pid_file = std::fs::read_to_string(self.places.data.join("postmaster.pid")).unwrap_or_default();
+        let Some(pid) = pid_file.lines().next().and_then(|pid| pid.trim().parse::<i32>().ok()) else {
+            return true;
+        };
+        !Path::new(&format!("/proc/{pid}")).exists()
     }
 
     fn bring_up(&mut self) -> anyhow::Result<Origin> {
@@ -107,12 +125,22 @@ impl Postgres {
             tracing::warn!("Postgres runs but does not answer on its socket; restarting it");
             self.stop()?;
         }
-        self.spawn()?;
-        if self.answers_within(START_TIMEOUT) {
-            Ok(if is_new { Origin::Created } else { Origin::Started })
-        } else {
-            bail!("Postgres does not answer; its log is {}", self.places.log.display())
+        self.spawn_until_it_answers()?;
+        Ok(if is_new { Origin::Created } else { Origin::Started })
+    }
+
+    /// After a kill the first attempts may find the memory of the last one still in use, until its children have ended.
+    fn spawn_until_it_answers(&mut self) -> anyhow::Result<()> {
+        let deadline = Instant::now() + START_TIMEOUT;
+        while Instant::now() < deadline {
+            if self.is_gone() {
+                self.spawn()?;
+            }
+            if self.answers_within(SPAWN_INTERVAL) {
+                return Ok(());
+            }
         }
+        bail!("Postgres does not answer; its log is {}", self.places.log.display())
     }
 
     /// Local connections are trusted: whoever can reach the socket is root or the account itself.
@@ -227,6 +255,22 @@ impl Postgres {
         command.current_dir("/").env_remove("PGHOST").env_remove("PGPORT").env_remove("PGDATA");
         self.account.apply(&mut command);
         command
+    }
+}
+
+impl Program for Postgres {
+    const NAME: &'static str = "Postgres";
+
+    fn has_ended(&mut self) -> bool {
+        self.is_gone()
+    }
+
+    fn start_again(&mut self) -> anyhow::Result<()> {
+        self.spawn_until_it_answers()
+    }
+
+    fn stop(&mut self) -> anyhow::Result<()> {
+        Self::stop(self)
     }
 }
 

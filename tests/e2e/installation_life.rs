@@ -79,6 +79,30 @@ async fn a_restart_finds_everything_again_even_after_a_crash() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_database_that_was_killed_comes_back_by_itself_and_can_be_stopped() {
+    let mut installation = Installation::start();
+    let pid_file = installation.postgres_home().join("data/postmaster.pid");
+    let pid = || std::fs::read_to_string(&pid_file).ok()?.lines().next()?.trim().parse::<i32>().ok();
+    let killed = pid().unwrap();
+    let status = Command::new("kill").args(["-9", &killed.to_string()]).status().unwrap();
+    assert!(status.success());
+    // What is asked meanwhile is answered, and charged afterwards.
+    let api = Api::first_tenant(&installation);
+    api.chat(PROMPT, json!({"max_tokens": 3})).await;
+    weir_tests::wait::until("another Postgres runs", || async { pid().filter(|&pid| pid != killed) }).await;
+    let ledger = Ledger::of(&installation).await;
+    let tenant: String =
+        sqlx::query("SELECT tenant_id FROM keys").fetch_one(&ledger.pool).await.unwrap().get("tenant_id");
+    weir_tests::wait::until("the answer is charged", || async {
+        ledger.charges(&tenant).await.iter().any(|charge| charge.generated_tokens == 3).then_some(())
+    })
+    .await;
+    drop(ledger);
+    assert!(installation.stop(), "it ends cleanly");
+    assert!(!pid_file.exists(), "Postgres is stopped too");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_lost_state_folder_beside_a_kept_database_heals() {
     let mut installation = Installation::start();
     assert!(installation.stop());

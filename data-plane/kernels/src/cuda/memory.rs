@@ -134,11 +134,10 @@ impl Device {
         let bytes = len.checked_mul(size_of::<T>()).unwrap_or(usize::MAX).max(1);
         self.context().bind_to_thread().map_err(CudaError::driver("using the device"))?;
         // SAFETY: plain allocation; zeroed below before anybody reads it.
-        let pointer = unsafe { result::malloc_host(bytes, 0) }.map_err(CudaError::driver("pinning host memory"))?;
-        let pointer = NonNull::new(pointer.cast::<T>()).ok_or(CudaError::Driver {
-            doing: "pinning host memory",
-            message: "no address".to_owned(),
-        })?;
+        let pointer =
+            unsafe { result::malloc_host(bytes, 0) }.map_err(CudaError::driver("pinning host memory"))?;
+        let pointer = NonNull::new(pointer.cast::<T>())
+            .ok_or(CudaError::Driver { doing: "pinning host memory", message: "no address".to_owned() })?;
         // SAFETY: `bytes` bytes lie behind the pointer; zero is a value of every element.
         unsafe { pointer.cast::<u8>().write_bytes(0, bytes) };
         Ok(PinnedBuffer { context: self.context().clone(), pointer, len, in_use: None })
