@@ -6,11 +6,13 @@
 
 mod charge;
 mod control;
+mod damaged;
 mod execution;
 mod rejection;
 
 pub use charge::{ChargeData, GapStats, SloOutcome, Tier};
 pub use control::ControlEventData;
+pub use damaged::DamagedRecord;
 pub use execution::{Billing, ExecutionData, ExecutionOutcome};
 pub use rejection::{RejectionData, RejectionReason};
 
@@ -34,7 +36,7 @@ pub const USAGE_TOPIC: &str = "weir.usage.v1";
 pub const EXECUTIONS_TOPIC: &str = "weir.executions.v1";
 /// Topic of [`RejectionRecord`]s, keyed by tenant id where known.
 pub const REJECTIONS_TOPIC: &str = "weir.rejections.v1";
-/// Topic of a record that its sender's disk damaged or lost: it keeps the sequence gapless, so that the ledger's
+/// Topic of [`DamagedRecord`]s, each in place of a record that its sender's disk damaged or lost: it keeps the sequence gapless, so that the ledger's
 /// watermark can pass, and is listed there as a dead letter.
 pub const DAMAGED_TOPIC: &str = "weir.damaged.v1";
 

@@ -168,6 +168,12 @@ fn execution_record() {
 }
 
 #[test]
+fn damaged_record() {
+    check_schema::<DamagedRecord>("weir.damaged.v1.json");
+    check_sample("weir.damaged.v1.json", &DamagedRecord::new(&GatewayId::from_u128(6).to_string(), 7));
+}
+
+#[test]
 fn rejection_record() {
     let data = RejectionData {
         minute: at(-20),

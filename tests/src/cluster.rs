@@ -230,9 +230,13 @@ impl Cluster {
         self.folder.path().join(part.name()).with_extension("toml")
     }
 
+    fn secret_path(&self) -> PathBuf {
+        self.folder.path().join("internal_secret")
+    }
+
     fn write_files(&self, gateway_data: Option<&Path>) {
-        let secret = self.folder.path().join("internal_secret");
-        std::fs::write(&secret, format!("{:032x}{:032x}\n", rand_u128(), rand_u128())).unwrap();
+        // Random enough for a cluster that only this machine can reach.
+        std::fs::copy("/proc/sys/kernel/random/uuid", self.secret_path()).unwrap();
         let Ports { admin, config, ledger, ledger_ops, worker, worker_ops, gateway, .. } = self.ports;
         let (second, second_ops) = (self.ports.second_ledger, self.ports.second_ledger_ops);
         let ledger_url = format!(
@@ -269,8 +273,7 @@ impl Cluster {
             write!(text, "[ops]\nlisten = \"127.0.0.1:{port}\"\n").unwrap();
         }
         write!(text, "[{section}]\n{own}").unwrap();
-        let secret = self.folder.path().join("internal_secret");
-        writeln!(text, "internal_secret_file = \"{}\"", secret.display()).unwrap();
+        writeln!(text, "internal_secret_file = \"{}\"", self.secret_path().display()).unwrap();
         if section != "ledger" {
             let own = self.folder.path().join(part.name());
             let data = data.unwrap_or(&own);
@@ -340,8 +343,4 @@ impl Ports {
             gateway: next(),
         }
     }
-}
-
-fn rand_u128() -> u128 {
-    u128::from_be_bytes(std::fs::read("/proc/sys/kernel/random/uuid").unwrap()[..16].try_into().unwrap())
 }

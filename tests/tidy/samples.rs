@@ -18,7 +18,7 @@ fn samples_satisfy_their_schemas() {
         let mut sample = read(&schemas.join("samples").join(schema_path.file_name().unwrap()));
         assert_eq!(problems(&schema, &sample), Vec::<String>::new(), "{}", schema_path.display());
         // The check can fail.
-        sample["data"] = json!({});
+        (sample["data"], sample["sequence"]) = (json!({}), Value::Null);
         assert!(!problems(&schema, &sample).is_empty(), "{}", schema_path.display());
         checked += 1;
     }

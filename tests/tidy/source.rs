@@ -101,6 +101,34 @@ fn tasks_have_owners_and_modules_have_names() {
 }
 
 #[test]
+fn every_source_file_is_a_module_of_another_or_a_target() {
+    let files = rust_files();
+    let names = |parent: &Path, module: &str| {
+        let declaration = format!("mod {module};");
+        let text = files.iter().find(|(path, _)| path == parent).map(|(_, text)| text.as_str());
+        text.is_some_and(|text| {
+            text.lines().any(|line| line.trim() == declaration || line.ends_with(&format!(" {declaration}")))
+        })
+    };
+    let orphans: Vec<_> = files
+        .iter()
+        .map(|(path, _)| path)
+        .filter(|path| {
+            let folder = path.parent().unwrap();
+            let module = path.file_stem().unwrap().to_str().unwrap();
+            let parents = match folder.ends_with("src") {
+                true => vec![folder.join("lib.rs"), folder.join("main.rs")],
+                false => vec![folder.with_extension("rs")],
+            };
+            let is_target = folder.ends_with("src/bin") || parents.contains(path);
+            let is_in_src = path.components().any(|part| part.as_os_str() == "src");
+            is_in_src && !is_target && !parents.iter().any(|parent| names(parent, module))
+        })
+        .collect();
+    assert!(orphans.is_empty(), "no module names them: {orphans:?}");
+}
+
+#[test]
 fn every_module_says_what_it_owns() {
     let silent: Vec<_> = rust_files()
         .into_iter()

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use sqlx::postgres::PgConnectOptions;
 use weir_schemas::kafka::{Kafka, KafkaConfigError, RawKafka};
 use weir_schemas::rpc::auth::{InternalSecret, SecretError};
-use weir_schemas::rpc::setting::{self, SettingError};
+use weir_schemas::rpc::setting::{self, DatabaseUrlError, SettingError};
 
 /// A sender's batches are serial, so more connections than senders that catch up at once are idle.
 const DEFAULT_MAX_CONNECTIONS: u32 = 8;
@@ -89,18 +89,9 @@ pub enum ConfigError {
     /// No secret, no internal RPC.
     #[error("ledger.internal_secret_file")]
     Secret(#[source] SecretError),
-    /// The file with the database URL cannot be read.
-    #[error("ledger.database_url is empty and ledger.database_url_file ({path}) cannot be read")]
-    DatabaseUrlFile {
-        /// The file.
-        path: String,
-        /// The cause.
-        #[source]
-        source: std::io::Error,
-    },
-    /// Not a Postgres URL; it may hold a password, so it is not shown.
-    #[error("the ledger's database URL is not of the form postgres://…")]
-    DatabaseUrl,
+    /// No database.
+    #[error("in [ledger]")]
+    Database(#[source] DatabaseUrlError),
     /// The broker's settings.
     #[error("in [ledger.kafka]")]
     Kafka(#[source] KafkaConfigError),
@@ -149,16 +140,8 @@ impl RawConfig {
 }
 
 fn database(url: &str, file: &Path) -> Result<PgConnectOptions, ConfigError> {
-    let url = match url.is_empty() {
-        false => url.to_owned(),
-        true => std::fs::read_to_string(file)
-            .map_err(|source| ConfigError::DatabaseUrlFile { path: file.display().to_string(), source })?,
-    };
-    let url = url.trim();
-    if !url.starts_with("postgres://") && !url.starts_with("postgresql://") {
-        return Err(ConfigError::DatabaseUrl);
-    }
-    url.parse().map_err(|_| ConfigError::DatabaseUrl)
+    let url = setting::database_url(url, file).map_err(ConfigError::Database)?;
+    url.parse().map_err(|_| ConfigError::Database(DatabaseUrlError::Form))
 }
 
 #[cfg(test)]
@@ -186,7 +169,7 @@ mod tests {
             raw.database_url.clear();
             raw.database_url_file = "/nowhere".into();
         });
-        assert!(matches!(no_database, Err(ConfigError::DatabaseUrlFile { .. })));
+        assert!(matches!(no_database, Err(ConfigError::Database(DatabaseUrlError::File { .. }))));
         let other = with_secret(|raw| raw.database_url = "mysql://user:hidden@host/db".into()).unwrap_err();
         assert!(!format!("{other} {other:?}").contains("hidden"));
         for change in

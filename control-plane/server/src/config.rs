@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use sqlx::postgres::PgConnectOptions;
 use weir_schemas::kafka::{Kafka, KafkaConfigError, RawKafka};
 use weir_schemas::rpc::auth::{InternalSecret, SecretError};
+use weir_schemas::rpc::setting::{self, DatabaseUrlError};
 
 use crate::store::config::TokenIdentity;
 
@@ -76,20 +77,9 @@ pub enum ConfigError {
     /// No secret, no internal RPC.
     #[error("control_plane.internal_secret_file")]
     Secret(#[source] SecretError),
-    /// The file with the database URL cannot be read.
-    #[error(
-        "control_plane.database_url is empty and control_plane.database_url_file ({path}) cannot be read"
-    )]
-    DatabaseUrlFile {
-        /// The file.
-        path: String,
-        /// The cause.
-        #[source]
-        source: std::io::Error,
-    },
-    /// Not a Postgres URL; it may hold a password, so it is not shown.
-    #[error("the control plane's database URL is not of the form postgres://…")]
-    DatabaseUrl,
+    /// No database.
+    #[error("in [control_plane]")]
+    Database(#[source] DatabaseUrlError),
     /// The broker's settings.
     #[error("in [control_plane.kafka]")]
     Kafka(#[source] KafkaConfigError),
@@ -123,17 +113,8 @@ impl TryFrom<RawConfig> for Config {
             }
         }
         let secret = InternalSecret::from_file(&internal_secret_file).map_err(ConfigError::Secret)?;
-        let url = match database_url.is_empty() {
-            false => database_url,
-            true => std::fs::read_to_string(&database_url_file).map_err(|source| {
-                ConfigError::DatabaseUrlFile { path: database_url_file.display().to_string(), source }
-            })?,
-        };
-        let url = url.trim();
-        if !url.starts_with("postgres://") && !url.starts_with("postgresql://") {
-            return Err(ConfigError::DatabaseUrl);
-        }
-        let database = url.parse().map_err(|_| ConfigError::DatabaseUrl)?;
+        let url = setting::database_url(&database_url, &database_url_file).map_err(ConfigError::Database)?;
+        let database = url.parse().map_err(|_| ConfigError::Database(DatabaseUrlError::Form))?;
         let identity = TokenIdentity { issuer, audience };
         let kafka = kafka.try_into().map_err(ConfigError::Kafka)?;
         Ok(Self { http_listen, rpc_listen, port_fallback, data_dir, database, secret, identity, kafka })
@@ -158,7 +139,10 @@ mod tests {
         assert!(matches!(Config::try_from(no_secret), Err(ConfigError::Secret(_))));
         let no_database =
             RawConfig { database_url: String::new(), database_url_file: "/nowhere".into(), ..good.clone() };
-        assert!(matches!(Config::try_from(no_database), Err(ConfigError::DatabaseUrlFile { .. })));
+        assert!(matches!(
+            Config::try_from(no_database),
+            Err(ConfigError::Database(DatabaseUrlError::File { .. }))
+        ));
         let other = RawConfig { database_url: "mysql://user:hidden@host/db".into(), ..good.clone() };
         let error = Config::try_from(other).unwrap_err();
         assert!(!format!("{error} {error:?}").contains("hidden"));

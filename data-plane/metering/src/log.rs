@@ -19,7 +19,6 @@ use tokio_util::sync::CancellationToken;
 
 pub use entry::{OpenEntry, Unclosed};
 pub use options::LogOptions;
-pub(crate) use recovery::damaged_payload;
 
 use crate::cursor::Cursor;
 use crate::error::LogError;

@@ -1,5 +1,7 @@
 //! The checks that several components' configuration sections share. The section's name is added by who reports it.
 
+use std::path::{Path, PathBuf};
+
 use tonic::codegen::http::Uri;
 
 /// A wrong value is quoted up to this length.
@@ -30,6 +32,37 @@ pub enum SettingError {
     },
 }
 
+/// No database to connect to. What was given may hold a password, so it is not shown.
+#[derive(Debug, thiserror::Error)]
+pub enum DatabaseUrlError {
+    /// The file that holds it cannot be read.
+    #[error("database_url is empty and database_url_file ({path}) cannot be read", path = path.display())]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// The cause.
+        #[source]
+        source: std::io::Error,
+    },
+    /// Not a Postgres URL.
+    #[error("the database URL is not of the form postgres://…")]
+    Form,
+}
+
+/// The database's URL: `url`, or where that is empty what stands in `file`.
+pub fn database_url(url: &str, file: &Path) -> Result<String, DatabaseUrlError> {
+    let url = match url.is_empty() {
+        false => url.to_owned(),
+        true => std::fs::read_to_string(file)
+            .map_err(|source| DatabaseUrlError::File { path: file.to_owned(), source })?,
+    };
+    let url = url.trim();
+    match url.starts_with("postgres://") || url.starts_with("postgresql://") {
+        true => Ok(url.to_owned()),
+        false => Err(DatabaseUrlError::Form),
+    }
+}
+
 /// Whether a number is within its range, ends included.
 pub fn in_range(key: &'static str, actual: u64, min: u64, max: u64) -> Result<(), SettingError> {
     match (min..=max).contains(&actual) {
@@ -57,6 +90,16 @@ pub fn advertised(key: &'static str, address: String) -> Result<Option<String>, 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_database_s_url_is_given_or_in_a_file() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), "postgresql:///of-file\n").unwrap();
+        assert_eq!(database_url("postgres:///given", "/nowhere".as_ref()).unwrap(), "postgres:///given");
+        assert_eq!(database_url("", file.path()).unwrap(), "postgresql:///of-file");
+        assert!(matches!(database_url("", "/nowhere".as_ref()), Err(DatabaseUrlError::File { .. })));
+        assert!(matches!(database_url("mysql://host/db", file.path()), Err(DatabaseUrlError::Form)));
+    }
 
     #[test]
     fn ranges_and_addresses() {

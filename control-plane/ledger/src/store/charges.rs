@@ -216,8 +216,8 @@ const SETTLED: &str = ", settled AS MATERIALIZED (
         trim_scale(coalesce(generated_tokens * generated_per_million * 0.000001, 0)) AS generated) a
 )";
 
-/// Roll-up rows are written in key order, so that two senders never wait for each other in a circle.
-static CHARGE: LazyLock<String> = LazyLock::new(|| format!("{INCOMING}{PRICED}{SETTLED}{WRITTEN}"));
+static CHARGE: LazyLock<String> =
+    LazyLock::new(|| format!("{INCOMING}{PRICED}{SETTLED}{WRITTEN}{ROLLED_UP}{COUNTED}"));
 
 const WRITTEN: &str = ", charged AS (
     INSERT INTO ledger_charges (request_id, reason, sender, sequence, tenant_id, key_id, project, client_request_id,
@@ -237,14 +237,20 @@ const WRITTEN: &str = ", charged AS (
     FROM settled WHERE waits AND $2
 ), unqueued AS (
     DELETE FROM ledger_unpriced u USING settled s WHERE u.request_id = s.request_id AND NOT s.waits AND NOT $2
-), rolled_up AS (
+), changes AS (
+    SELECT s.*, counted AS requests, counted * prompt_tokens AS input, counted * cached_prompt_tokens AS cached_input,
+        counted * generated_tokens AS output
+    FROM settled s CROSS JOIN (SELECT CASE WHEN $2 THEN 1 ELSE 0 END AS counted) c WHERE $2 OR NOT waits
+)";
+
+/// Adds up the rows of `changes`, the last part before it. Roll-up rows are written in key order, so that two senders
+/// never wait for each other in a circle.
+const ROLLED_UP: &str = ", rolled_up AS (
     INSERT INTO ledger_usage_minutes AS m (tenant_id, bucket_start, key_id, project, requested_model, version_id, tier,
         currency, requests, input_tokens, input_cached_tokens, output_tokens, amount)
     SELECT tenant_id, date_trunc('minute', received_at), key_id, project, requested_model, version_id, tier, currency,
-        CASE WHEN $2 THEN count(*) ELSE 0 END, CASE WHEN $2 THEN sum(prompt_tokens) ELSE 0 END,
-        CASE WHEN $2 THEN sum(cached_prompt_tokens) ELSE 0 END, CASE WHEN $2 THEN sum(generated_tokens) ELSE 0 END,
-        sum(amount)
-    FROM settled WHERE $2 OR NOT waits
+        sum(requests), sum(input), sum(cached_input), sum(output), sum(amount)
+    FROM changes
     GROUP BY 1, 2, 3, 4, 5, 6, 7, 8 ORDER BY 1, 2, 3, 4, 5, 6, 7, 8
     ON CONFLICT (tenant_id, bucket_start, key_id, project, requested_model, version_id, tier, currency) DO UPDATE SET
         requests = m.requests + excluded.requests,
@@ -252,5 +258,7 @@ const WRITTEN: &str = ", charged AS (
         input_cached_tokens = m.input_cached_tokens + excluded.input_cached_tokens,
         output_tokens = m.output_tokens + excluded.output_tokens,
         amount = m.amount + excluded.amount
-)
+)";
+
+const COUNTED: &str = "
 SELECT count(*) FILTER (WHERE NOT waits) AS charged, count(*) FILTER (WHERE waits) AS unpriced FROM settled";

@@ -10,8 +10,7 @@ use std::ops::Range;
 use std::path::Path;
 use std::time::Instant;
 
-use serde_json::json;
-use weir_schemas::records::DAMAGED_TOPIC;
+use weir_schemas::records::{DAMAGED_TOPIC, DamagedRecord};
 
 use super::LogOptions;
 use super::keeper::WATERMARK_FILE;
@@ -113,11 +112,6 @@ fn read_watermark(dir: &Path) -> Result<u64, LogError> {
     }
 }
 
-/// What stands for a record that its sender no longer has.
-pub(crate) fn damaged_payload(sender_id: &str, sequence: u64) -> serde_json::Value {
-    json!({"sender": sender_id, "sequence": sequence, "reason": "damaged or lost on the sender's disk"})
-}
-
 fn fill_missing(writer: &mut Writer, missing: &BTreeSet<u64>) -> Result<(), LogError> {
     for &sequence in missing {
         tracing::error!(
@@ -125,7 +119,7 @@ fn fill_missing(writer: &mut Writer, missing: &BTreeSet<u64>) -> Result<(), LogE
             sequence,
             "a record was damaged on disk; the ledger is told"
         );
-        let payload = damaged_payload(&writer.options.sender_id, sequence);
+        let payload = DamagedRecord::new(&writer.options.sender_id, sequence);
         writer.buffer.record(NO_ENTRY, sequence, DAMAGED_TOPIC, "", &payload)?;
         let place = writer.write_buffer()?;
         writer.note_record(place.segment, sequence);

@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
-use weir_schemas::records::DAMAGED_TOPIC;
+use weir_schemas::records::{DAMAGED_TOPIC, DamagedRecord};
 
 use super::RelayOptions;
 use super::metrics::RelayMetrics;
@@ -15,7 +15,7 @@ use super::rewinds::{Rewinds, Standing};
 use super::standing::News;
 use super::transport::Transport;
 use crate::cursor::{Cursor, LogRecord};
-use crate::log::{Durable, RecordLog, damaged_payload};
+use crate::log::{Durable, RecordLog};
 
 /// How often gauges are refreshed while nothing moves.
 const GAUGE_INTERVAL: Duration = Duration::from_secs(1);
@@ -207,7 +207,8 @@ impl Worker {
             sequence,
             topic: DAMAGED_TOPIC.to_owned(),
             key: String::new(),
-            payload: damaged_payload(sender_id, sequence).to_string().into_bytes(),
+            payload: serde_json::to_vec(&DamagedRecord::new(sender_id, sequence))
+                .expect("two strings and a number"),
         };
         self.lost.by_ref().take(self.options.batch_records).map(report).collect()
     }

@@ -7,10 +7,10 @@
 
 use std::sync::LazyLock;
 
-use super::{INCOMING, SETTLED};
+use super::{INCOMING, ROLLED_UP, SETTLED};
 
 pub(super) static CORRECT: LazyLock<String> =
-    LazyLock::new(|| format!("{INCOMING}{PRICED_AS_BEFORE}{SETTLED}{WRITTEN}"));
+    LazyLock::new(|| format!("{INCOMING}{PRICED_AS_BEFORE}{SETTLED}{WRITTEN}{ROLLED_UP}{COUNTED}"));
 
 const PRICED_AS_BEFORE: &str = ", priced AS (
     SELECT i.*, p.position AS price_position, coalesce(p.currency, '') AS currency,
@@ -71,18 +71,10 @@ const WRITTEN: &str = ", parts AS (
         s.recovered, c.chargeable, c.price_position, c.currency, c.prompt_per_million, c.cached_prompt_per_million,
         c.generated_per_million, c.prompt, c.cached, c.generated, c.amount, $1, s.record::json
     FROM corrections c JOIN settled s USING (request_id) WHERE $2
-), rolled_up AS (
-    INSERT INTO ledger_usage_minutes AS m (tenant_id, bucket_start, key_id, project, requested_model, version_id, tier,
-        currency, requests, input_tokens, input_cached_tokens, output_tokens, amount)
-    SELECT tenant_id, date_trunc('minute', received_at), key_id, project, requested_model, version_id, tier, currency,
-        sum(requests), sum(prompt_tokens), sum(cached_prompt_tokens), sum(generated_tokens), sum(amount)
+), changes AS (
+    SELECT *, prompt_tokens AS input, cached_prompt_tokens AS cached_input, generated_tokens AS output
     FROM corrections WHERE $2
-    GROUP BY 1, 2, 3, 4, 5, 6, 7, 8 ORDER BY 1, 2, 3, 4, 5, 6, 7, 8
-    ON CONFLICT (tenant_id, bucket_start, key_id, project, requested_model, version_id, tier, currency) DO UPDATE SET
-        requests = m.requests + excluded.requests,
-        input_tokens = m.input_tokens + excluded.input_tokens,
-        input_cached_tokens = m.input_cached_tokens + excluded.input_cached_tokens,
-        output_tokens = m.output_tokens + excluded.output_tokens,
-        amount = m.amount + excluded.amount
-)
+)";
+
+const COUNTED: &str = "
 SELECT count(*) AS charged, 0::bigint AS unpriced FROM settled";
