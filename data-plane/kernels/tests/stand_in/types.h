@@ -49,6 +49,7 @@ inline uint8_t e4m3_bits(float value) {
     if (value != value) return sign | 0x7f;
     const float magnitude = std::fabs(value);
     if (magnitude >= 448.0f) return sign | 0x7e;
+    if (magnitude == 0.0f) return sign;
     // The spacing of the numbers around it: 2^(exponent - 3), and 2^-9 below the smallest normal number, 2^-6.
     int exponent = 0;
     std::frexp(magnitude, &exponent);
