@@ -19,6 +19,7 @@ import argparse
 import json
 import sys
 from collections import Counter, defaultdict
+from datetime import datetime, timedelta
 from pathlib import Path
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, TopicPartition
@@ -30,6 +31,7 @@ CONTROL_TOPIC = "weir.control.v1"
 OTHER_TOPICS = ["weir.damaged.v1", "weir.dead-letters.v1"]
 # Requests that end so are charged what was generated; an error is charged once a token was delivered.
 CHARGEABLE = {"stop", "length", "tool_calls", "cancelled", "deadline", "replica_lost"}
+KEY_LIFETIME = timedelta(hours=24)
 TIMEOUT_S = 30
 
 
@@ -55,7 +57,7 @@ class Totals:
 
     def __init__(self):
         self.seen = set()
-        self.charged_keys = set()
+        self.charged_keys = defaultdict(list)
         self.tenants = defaultdict(Counter)
         self.executions = defaultdict(Counter)
         self.rejections = defaultdict(Counter)
@@ -82,12 +84,13 @@ class Totals:
         reason, generated = data["finish_reason"], data["generated_tokens"]
         if reason not in CHARGEABLE and not (reason == "error" and generated > 0):
             return
-        # A repeated Idempotency-Key is one request to its tenant, whatever number of requests it came with.
+        # A repeated Idempotency-Key is one request to its tenant for a day, however often it came.
         if data.get("idempotency_key_hash") is not None:
             key = (data["tenant"], data["idempotency_key_hash"])
-            if key in self.charged_keys:
+            received = datetime.fromisoformat(data["received_at"])
+            if any(abs(received - earlier) < KEY_LIFETIME for earlier in self.charged_keys[key]):
                 return
-            self.charged_keys.add(key)
+            self.charged_keys[key].append(received)
         self.tenants[data["tenant"]].update(
             requests=1,
             prompt_tokens=data["prompt_tokens"],
@@ -103,6 +106,8 @@ class Totals:
 def place(message) -> tuple[str, int]:
     """A record's place: its sender, and its number in that sender's gapless sequence."""
     headers = dict(message.headers() or [])
+    if headers.get("weir-sender") is None or headers.get("weir-sequence") is None:
+        raise ValueError("no weir-sender or no weir-sequence")
     sender, sequence = headers["weir-sender"].decode(), int(headers["weir-sequence"])
     if sequence < 1:
         raise ValueError("sequence numbers begin with 1")
@@ -114,11 +119,11 @@ def problem_of(message, event: object, schemas: Schemas) -> str | None:
     if problem is None and message.topic() in RECORD_TOPICS:
         try:
             sender, sequence = place(message)
-        except (KeyError, ValueError) as error:
-            return f"headers: {error!r}"
+        except ValueError as error:
+            return f"headers: {error}"
         if sender != event["source"] or sequence != event["data"]["sequence"]:
             return "headers and payload name different places"
-        if (message.key() or b"").decode() != (event["data"].get("tenant") or ""):
+        if (message.key() or b"") != (event["data"].get("tenant") or "").encode():
             return "the key is not the tenant"
     return problem
 
@@ -161,8 +166,8 @@ def summarise(consumer: Consumer, schemas: Schemas) -> dict:
             continue
         where = f"{topic}[{message.partition()}]@{message.offset()}"
         try:
-            event = json.loads(message.value())
-        except ValueError as error:
+            event = json.loads(message.value() or b"")
+        except (ValueError, RecursionError) as error:
             invalid.append(f"{where}: {error}")
             continue
         problem = problem_of(message, event, schemas)

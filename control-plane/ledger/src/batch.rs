@@ -157,11 +157,11 @@ async fn apply(
         senders::advance(connection, &heard, now).await?;
     }
     sorted.dead.extend(batch.strangers.iter().map(Letter::of_stranger));
-    dead_letters::insert(connection, &sorted.dead, now).await?;
+    let dead = dead_letters::insert(connection, &sorted.dead, now).await?;
     Ok(Applied {
         accepted: (batch.records.len() as u64).saturating_sub(sorted.resent),
         resent: sorted.resent,
-        dead: sorted.dead.iter().map(|letter| letter.reason).collect(),
+        dead,
     })
 }
 
@@ -194,11 +194,18 @@ fn sort_out<'a>(batch: &'a [Received], known: &HashMap<(String, i64), Option<Str
         };
         match (held, event) {
             (None, _) => sorted.fresh.push(record),
-            (Some(Some(held)), Some(event)) if held != event => {
+            (Some(Some(held)), Some(event)) if held == event => sorted.resent += 1,
+            (Some(_), Some(_)) => {
                 let detail = "its number was used for another record";
                 sorted.dead.push(Letter::of(record, DeadReason::SequenceConflict, detail));
             }
-            (Some(_), _) => sorted.resent += 1,
+            // Nothing names it but its bytes: the same ones are not kept twice.
+            (Some(_), None) => {
+                sorted.resent += 1;
+                if let Content::Dead(reason, detail) = &record.content {
+                    sorted.dead.push(Letter::of(record, *reason, detail));
+                }
+            }
         }
     }
     sorted

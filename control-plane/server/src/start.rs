@@ -151,6 +151,10 @@ pub async fn start(
     let mut tasks = JoinSet::new();
     let following = follow(store.clone(), identity, deps.clock.clone(), metrics.clone(), publish);
     let relaying = kafka.map(|kafka| relay(kafka, store.clone(), deps.clock.clone(), metrics.clone()));
+    let (pulse, stop) = (store.keep_pulse(), cancel.clone());
+    tasks.spawn(async move {
+        stop.run_until_cancelled(pulse).await;
+    });
     let stop = cancel.clone();
     tasks.spawn(async move {
         if preparation.run(stop.clone()).await {

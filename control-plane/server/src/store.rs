@@ -17,6 +17,7 @@ pub(crate) mod nodes;
 pub(crate) mod page;
 pub(crate) mod price_books;
 mod projections;
+mod pulse;
 pub(crate) mod rebuild;
 pub(crate) mod signing_keys;
 pub(crate) mod tenants;
@@ -56,6 +57,8 @@ pub(crate) struct Store {
     pool: PgPool,
     lock_hold_seconds: Histogram,
     committed: watch::Sender<u64>,
+    /// Why Postgres is not there, once that is known.
+    away: watch::Sender<Option<String>>,
 }
 
 impl Store {
@@ -70,8 +73,23 @@ impl Store {
             .max_connections(CONNECTIONS_MAX)
             .acquire_timeout(ACQUIRE_TIMEOUT)
             .connect_lazy_with(options);
-        let (committed, _) = watch::channel(0);
-        Self { pool, lock_hold_seconds, committed }
+        Self { pool, lock_hold_seconds, committed: watch::Sender::new(0), away: watch::Sender::new(None) }
+    }
+
+    /// Finds out whether Postgres is there, for as long as it is polled; without it requests wait for themselves.
+    pub(crate) fn keep_pulse(&self) -> impl Future<Output = ()> + Send + 'static {
+        pulse::keep((*self.pool.connect_options()).clone(), self.away.clone())
+    }
+
+    /// The pool, unless Postgres is known to be away.
+    fn pool(&self) -> Result<&PgPool, StoreError> {
+        match &*self.away.borrow() {
+            None => Ok(&self.pool),
+            Some(reason) => {
+                let reason = std::io::Error::new(std::io::ErrorKind::NotConnected, reason.clone());
+                Err(StoreError::Unavailable(sqlx::Error::Io(reason)))
+            }
+        }
     }
 
     /// Brings the schema up to date.
@@ -86,8 +104,13 @@ impl Store {
 
     /// Whether Postgres answers.
     pub(crate) async fn ping(&self) -> Result<(), StoreError> {
-        sqlx::query("SELECT 1").execute(&self.pool).await?;
+        sqlx::query("SELECT 1").execute(self.pool()?).await?;
         Ok(())
+    }
+
+    /// Why Postgres is known not to be there.
+    pub(crate) fn away(&self) -> Option<String> {
+        self.away.borrow().clone()
     }
 
     /// Closes every connection.
@@ -97,12 +120,12 @@ impl Store {
 
     /// A read on the whole platform.
     async fn read(&self, _: PlatformScope) -> Result<Transaction<'static, Postgres>, StoreError> {
-        Ok(self.pool.begin().await?)
+        Ok(self.pool()?.begin().await?)
     }
 
     /// A read on one tenant, as the role that row-level security holds for.
     async fn read_as(&self, scope: TenantScope) -> Result<Transaction<'static, Postgres>, StoreError> {
-        let mut transaction = self.pool.begin().await?;
+        let mut transaction = self.pool()?.begin().await?;
         // `set_config(…, true)` is SET LOCAL: both end with the transaction.
         sqlx::query("SELECT set_config('weir.tenant_id', $1, true), set_config('role', 'weir_tenant', true)")
             .bind(scope.tenant().to_string())

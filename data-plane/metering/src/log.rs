@@ -6,6 +6,7 @@ mod options;
 mod recovery;
 #[cfg(test)]
 mod tests;
+mod watermark_file;
 mod writer;
 
 use std::path::{Path, PathBuf};

@@ -5,7 +5,11 @@ use std::path::{Path, PathBuf};
 
 use rdkafka::ClientConfig;
 use rdkafka::config::RDKafkaLogLevel;
+use rdkafka::consumer::BaseConsumer;
+use rdkafka::error::KafkaError;
 use serde::{Deserialize, Serialize};
+
+use super::ClientLog;
 
 /// Partitions of a record topic: consumers of one group that can share the work of a busy installation.
 const DEFAULT_PARTITIONS: u32 = 6;
@@ -130,6 +134,9 @@ pub enum KafkaConfigError {
     /// The password file does not hold one.
     #[error("kafka.sasl_password_file must hold one line of 1 to {PASSWORD_CHARS_MAX} characters")]
     Password,
+    /// The client library does not take the certificates or the key.
+    #[error("kafka.ca_file, certificate_file or key_file cannot be used: {0}")]
+    Certificates(String),
 }
 
 /// A cluster, as checked settings. Nothing is connected to yet, and nothing shows the password.
@@ -200,7 +207,7 @@ impl TryFrom<RawKafka> for Option<Kafka> {
                 return Err(contradiction("certificate_file", "means nothing without security = \"tls\""));
             }
         }
-        Ok(Some(Kafka {
+        let kafka = Kafka {
             brokers: check_brokers(&brokers)?,
             security,
             ca_file,
@@ -208,7 +215,11 @@ impl TryFrom<RawKafka> for Option<Kafka> {
             sasl: sasl(security, sasl_mechanism, sasl_username, sasl_password_file)?,
             partitions,
             create_topics,
-        }))
+        };
+        if kafka.security == Security::Tls {
+            kafka.try_certificates()?;
+        }
+        Ok(Some(kafka))
     }
 }
 
@@ -252,6 +263,18 @@ impl Kafka {
     /// Whether missing topics are created here.
     pub fn creates_topics(&self) -> bool {
         self.create_topics
+    }
+
+    /// The client library reads the files as it makes a client, and only then; so it makes one, which connects to nobody.
+    fn try_certificates(&self) -> Result<(), KafkaConfigError> {
+        let log = ClientLog::default();
+        let client: Result<BaseConsumer<ClientLog>, _> =
+            self.client_config().set("bootstrap.servers", "").create_with_context(log);
+        match client {
+            Ok(_) => Ok(()),
+            Err(KafkaError::ClientCreation(reason)) => Err(KafkaConfigError::Certificates(reason)),
+            Err(error) => Err(KafkaConfigError::Certificates(error.to_string())),
+        }
     }
 
     fn security_protocol(&self) -> &'static str {
@@ -341,6 +364,9 @@ fn sasl(
     };
     if username.is_empty() {
         return Err(contradiction("sasl_username", "is empty"));
+    }
+    if password_file.as_os_str().is_empty() {
+        return Err(contradiction("sasl_password_file", "is empty; a mechanism needs a password"));
     }
     let password = match std::fs::read_to_string(&password_file) {
         Ok(text) => text.trim_end_matches(['\r', '\n']).to_owned(),

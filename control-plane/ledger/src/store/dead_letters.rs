@@ -33,21 +33,23 @@ impl<'a> Letter<'a> {
     }
 }
 
-/// Keeps letters aside; the same bytes with the same number and reason are kept once, however often they come.
+/// Keeps letters aside, and returns the reasons of those that were not there: the same bytes with the same number are
+/// kept once, however often they come.
 pub(crate) async fn insert(
     connection: &mut PgConnection,
     letters: &[Letter<'_>],
     now: DateTime<Utc>,
-) -> Result<(), sqlx::Error> {
+) -> Result<Vec<DeadReason>, sqlx::Error> {
     if letters.is_empty() {
-        return Ok(());
+        return Ok(Vec::new());
     }
-    sqlx::query(
+    let kept: Vec<String> = sqlx::query_scalar(
         "INSERT INTO ledger_dead_letters (stored_at, sender, sequence, topic, key, payload, reason, detail)
          SELECT $1, t.* FROM unnest($2::text[], $3::bigint[], $4::text[], $5::bytea[], $6::bytea[], $7::text[], $8::text[])
              AS t(sender, sequence, topic, key, payload, reason, detail)
          WHERE NOT EXISTS (SELECT FROM ledger_dead_letters d WHERE d.sender = t.sender AND d.sequence = t.sequence
-             AND d.reason = t.reason AND d.payload = t.payload)",
+             AND d.payload = t.payload)
+         RETURNING reason",
     )
     .bind(now)
     .bind(letters.iter().map(|letter| letter.sender).collect::<Vec<_>>())
@@ -57,9 +59,11 @@ pub(crate) async fn insert(
     .bind(letters.iter().map(|letter| letter.payload).collect::<Vec<_>>())
     .bind(letters.iter().map(|letter| letter.reason.as_str()).collect::<Vec<_>>())
     .bind(letters.iter().map(|letter| text(letter.detail)).collect::<Vec<_>>())
-    .execute(connection)
+    .fetch_all(connection)
     .await?;
-    Ok(())
+    let reason_of =
+        |kept: String| letters.iter().map(|letter| letter.reason).find(|reason| reason.as_str() == kept);
+    Ok(kept.into_iter().filter_map(reason_of).collect())
 }
 
 /// What was decided on a letter.

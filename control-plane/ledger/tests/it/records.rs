@@ -81,11 +81,45 @@ async fn one_request_is_charged_once_whatever_numbers_it_comes_under() {
     let (gateway, other) = (GATEWAY.to_string(), other.to_string());
     let expected = [
         (gateway.clone(), "duplicate_event".to_owned(), 2),
-        (gateway, "sequence_conflict".to_owned(), 1),
+        (gateway.clone(), "sequence_conflict".to_owned(), 1),
+        (gateway, "sequence_conflict".to_owned(), 2),
         (other, "duplicate_event".to_owned(), 1),
     ];
-    // Number 2 holds no event (its record was a duplicate), so what comes under it again counts as a resend.
     assert_eq!(reasons, expected);
+    // Sent again as they were, they are nothing new.
+    assert_eq!(ledger.append([charge_of(GATEWAY, 2, 7, |_| ()), charge_of(GATEWAY, 2, 8, |_| ())]).await, 2);
+    assert_eq!(ledger.count("ledger_dead_letters").await, 4);
+}
+
+#[tokio::test]
+async fn whatever_comes_under_a_number_that_is_taken_is_kept_with_its_bytes() {
+    let ledger = Ledger::start().await;
+    let broken = |sequence, payload: &[u8]| Record { payload: payload.to_vec(), ..charge(sequence, |_| ()) };
+    // Malformed first, then what it should have been; and the other way round.
+    assert_eq!(ledger.append([broken(1, b"{\"trunc"), charge(1, |_| ())]).await, 1);
+    assert_eq!(ledger.append([charge(2, |_| ()), broken(2, b"{\"trunc")]).await, 2);
+    assert_eq!(ledger.append([broken(2, b"{\"other"), broken(1, b"{\"trunc")]).await, 2);
+    let letters: Vec<(i64, String, Vec<u8>)> =
+        sqlx::query_as("SELECT sequence, reason, payload FROM ledger_dead_letters ORDER BY dead_letter")
+            .fetch_all(&ledger.pool)
+            .await
+            .unwrap();
+    let expected = [
+        (1, "malformed", b"{\"trunc".to_vec()),
+        (1, "sequence_conflict", charge(1, |_| ()).payload),
+        (2, "malformed", b"{\"trunc".to_vec()),
+        (2, "malformed", b"{\"other".to_vec()),
+    ];
+    let mut letters: Vec<_> = letters
+        .iter()
+        .map(|(sequence, reason, payload)| (*sequence, reason.as_str(), payload.clone()))
+        .collect();
+    letters.sort_by_key(|letter| letter.0);
+    let mut of_one: Vec<_> = letters.drain(..2).collect();
+    of_one.sort_by_key(|letter| letter.1);
+    assert_eq!(of_one, expected[..2]);
+    assert_eq!(letters, expected[2..]);
+    assert_eq!(ledger.count("ledger_charges").await, 1, "of number 2, which came whole first");
 }
 
 #[tokio::test]

@@ -16,7 +16,7 @@ impl Store {
         sqlx::query("INSERT INTO installation (epoch, created_at) VALUES ($1, $2) ON CONFLICT DO NOTHING")
             .bind(now.timestamp())
             .bind(now)
-            .execute(&self.pool)
+            .execute(self.pool()?)
             .await?;
         Ok(())
     }
@@ -25,7 +25,7 @@ impl Store {
     pub(crate) async fn revision(&self, _: PlatformScope) -> Result<Revision, StoreError> {
         let (epoch, position): (i64, i64) =
             sqlx::query_as("SELECT epoch, (SELECT coalesce(max(position), 0) FROM events) FROM installation")
-                .fetch_one(&self.pool)
+                .fetch_one(self.pool()?)
                 .await?;
         Ok(Revision { epoch: unsigned(epoch, "epoch")?, position: unsigned(position, "position")? })
     }

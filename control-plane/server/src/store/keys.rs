@@ -101,7 +101,7 @@ impl Store {
         .bind(key.to_string())
         .bind(tenant.to_string())
         .bind(now)
-        .fetch_optional(&self.pool)
+        .fetch_optional(self.pool()?)
         .await?;
         Ok(scopes.map(|scopes| scopes.0))
     }
@@ -114,7 +114,7 @@ impl Store {
         )
         .bind(key.to_string())
         .bind(now)
-        .fetch_one(&self.pool)
+        .fetch_one(self.pool()?)
         .await?;
         Ok(found)
     }

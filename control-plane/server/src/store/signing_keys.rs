@@ -45,7 +45,7 @@ impl Store {
         let rows = sqlx::query_as(&format!(
             "SELECT {COLUMNS} FROM signing_keys WHERE state <> 'retired' ORDER BY signing_key_id"
         ))
-        .fetch_all(&self.pool)
+        .fetch_all(self.pool()?)
         .await?;
         Ok(rows)
     }
@@ -56,7 +56,7 @@ impl Store {
             "SELECT public_key FROM signing_keys WHERE signing_key_id = $1 AND state <> 'retired'",
         )
         .bind(id.to_string())
-        .fetch_optional(&self.pool)
+        .fetch_optional(self.pool()?)
         .await?;
         Ok(found)
     }

@@ -60,7 +60,7 @@ impl Store {
         actor: impl Into<String>,
         now: DateTime<Utc>,
     ) -> Result<WriteTransaction, StoreError> {
-        let mut transaction = self.pool.begin().await?;
+        let mut transaction = self.pool()?.begin().await?;
         sqlx::query("SELECT pg_advisory_xact_lock($1)").bind(LOCK_KEY).execute(&mut *transaction).await?;
         let lock = LockHeld { since: Instant::now(), hold_seconds: self.lock_hold_seconds.clone() };
         // A statement of its own: under READ COMMITTED it sees what was committed before the lock was granted.

@@ -48,6 +48,12 @@ async fn an_outage_of_postgres_is_a_503_and_heals_by_itself() {
         expect_unavailable(answer);
     }
     assert_eq!(plane.send("GET", "/healthz", "", &[], None).await.status, 200);
+    // From then on nobody waits to learn it, and the reason is the driver's own.
+    eventually("the reason in /readyz", async || {
+        let why = expect_unavailable(plane.send("GET", "/readyz", "", &[], None).await);
+        why.contains("the database is away: ").then_some(())
+    })
+    .await;
 
     postgres.resume();
     ready_again(&plane).await;

@@ -10,15 +10,14 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
-use super::Shared;
 use super::writer::{Place, SegmentInfo, Writer};
+use super::{Shared, watermark_file};
 use crate::error::LogError;
 use crate::frame;
 use crate::segment::{SegmentFile, segment_path};
 use crate::sender::{replace_file, sync_dir};
 
 /// The watermark as last persisted; older than the truth after a crash, which only means a resend.
-pub(super) const WATERMARK_FILE: &str = "watermark";
 /// An open entry is moved out of its segment only when that is this far behind, so that entries of ordinary length
 /// are never copied.
 const CARRY_DISTANCE_SEGMENTS: u64 = 2;
@@ -183,7 +182,7 @@ impl Doomed {
         }
         // The remaining segments' headers say where numbering goes on, so a watermark that cannot be written (a full
         // disk) must not keep back the very deletion that makes room.
-        let persisted = replace_file(&self.dir.join(WATERMARK_FILE), &watermark.to_string());
+        let persisted = replace_file(&self.dir.join(watermark_file::FILE), &watermark_file::text(watermark));
         self.jumped &= persisted.is_err();
         while let Some(&(id, _)) = self.segments.front() {
             let path = segment_path(&self.dir, id);

@@ -12,9 +12,8 @@ use std::time::Instant;
 
 use weir_schemas::records::{DAMAGED_TOPIC, DamagedRecord};
 
-use super::LogOptions;
-use super::keeper::WATERMARK_FILE;
 use super::writer::{Place, SegmentInfo, Writer};
+use super::{LogOptions, watermark_file};
 use crate::error::LogError;
 use crate::frame::{Frame, FrameBuffer, Frames, Item, NO_ENTRY};
 use crate::segment::{self, Counters, HEADER_BYTES, SegmentFile, segment_path};
@@ -40,7 +39,7 @@ pub(super) struct FoundEntry {
 }
 
 pub(super) fn recover(dir: &Path, options: &LogOptions) -> Result<Recovered, LogError> {
-    let watermark = read_watermark(dir)?;
+    let watermark = watermark_file::read(dir)?;
     let mut scan = Scan { highest: watermark, watermark, ..Scan::default() };
     let ids = segment::list(dir)?;
     for &id in &ids {
@@ -100,16 +99,6 @@ pub(super) fn recover(dir: &Path, options: &LogOptions) -> Result<Recovered, Log
 fn give_back_tail(path: &Path, bytes: u64) -> Result<(), LogError> {
     let file = fs::OpenOptions::new().write(true).open(path).map_err(LogError::io("open", path))?;
     file.set_len(bytes).and_then(|()| file.sync_all()).map_err(LogError::io("truncate", path))
-}
-
-fn read_watermark(dir: &Path) -> Result<u64, LogError> {
-    let path = dir.join(WATERMARK_FILE);
-    match fs::read_to_string(&path) {
-        // An unreadable number means resending what the ledger has, which is harmless.
-        Ok(text) => Ok(text.trim().parse().unwrap_or(0)),
-        Err(source) if source.kind() == std::io::ErrorKind::NotFound => Ok(0),
-        Err(source) => Err(LogError::Io { action: "read", path, source }),
-    }
 }
 
 fn fill_missing(writer: &mut Writer, missing: &BTreeSet<u64>) -> Result<(), LogError> {

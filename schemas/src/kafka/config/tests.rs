@@ -2,6 +2,9 @@
 
 use super::*;
 
+/// A certificate of no use to anyone, valid for a hundred years.
+const AUTHORITY: &str = include_str!("authority.pem");
+
 fn checked(change: impl FnOnce(&mut RawKafka)) -> Result<Option<Kafka>, KafkaConfigError> {
     let mut raw = RawKafka { brokers: "one:9092".into(), ..RawKafka::default() };
     change(&mut raw);
@@ -50,6 +53,7 @@ fn each_contradiction_names_its_key() {
 fn tls_and_sasl_reach_the_client_and_the_password_reaches_nobody_else() {
     let (ca, password) = (tempfile::NamedTempFile::new().unwrap(), tempfile::NamedTempFile::new().unwrap());
     std::fs::write(password.path(), "hidden phrase\n").unwrap();
+    std::fs::write(ca.path(), AUTHORITY).unwrap();
     let kafka = checked(|raw| {
         raw.security = Security::Tls;
         raw.ca_file = ca.path().to_owned();
@@ -76,6 +80,33 @@ fn tls_and_sasl_reach_the_client_and_the_password_reaches_nobody_else() {
         raw.sasl_password_file = password.path().to_owned();
     });
     assert!(matches!(empty, Err(KafkaConfigError::Password)));
+}
+
+#[test]
+fn files_that_hold_no_certificate_or_no_key_are_refused_now() {
+    let (certificate, junk) =
+        (tempfile::NamedTempFile::new().unwrap(), tempfile::NamedTempFile::new().unwrap());
+    std::fs::write(certificate.path(), AUTHORITY).unwrap();
+    std::fs::write(junk.path(), "junk").unwrap();
+    let (certificate, junk) = (certificate.path().to_owned(), junk.path().to_owned());
+    let refused = |change: &dyn Fn(&mut RawKafka)| {
+        let error = checked(|raw| {
+            raw.security = Security::Tls;
+            change(raw);
+        });
+        assert!(matches!(&error, Err(KafkaConfigError::Certificates(_))), "{error:?}");
+        error.unwrap_err().to_string()
+    };
+    let ca = refused(&|raw| raw.ca_file.clone_from(&junk));
+    assert!(ca.contains("ssl.ca.location"), "{ca}");
+    let own = refused(&|raw| {
+        (raw.certificate_file, raw.key_file) = (junk.clone(), junk.clone());
+    });
+    assert!(own.contains("ssl.certificate.location"), "{own}");
+    let key = refused(&|raw| {
+        (raw.certificate_file, raw.key_file) = (certificate.clone(), junk.clone());
+    });
+    assert!(key.contains("ssl.key.location"), "{key}");
 }
 
 /// The client library must have been built with what the settings offer.

@@ -24,6 +24,9 @@ pub(crate) async fn readyz(State(app): State<App>) -> Result<(StatusCode, &'stat
     if !*app.prepared.borrow() {
         return away("waiting for the database, which has not been there since the start");
     }
+    if let Some(reason) = app.store.away() {
+        return away(&format!("the database is away: {reason}"));
+    }
     app.store.ping().await?;
     Ok((StatusCode::OK, "ready"))
 }
