@@ -20,7 +20,7 @@ struct Kernel {
 // Makes a kernel known until the module is unloaded. A second one of the same name replaces the first.
 WEIR_STAND_IN_API void register_kernel(const Kernel& kernel);
 
-static void* static_shared_anchor() {
+[[maybe_unused]] static void* static_shared_anchor() {
     static thread_local unsigned char anchor;
     return &anchor;
 }
