@@ -41,6 +41,13 @@ void Driver::run_all() {
     for (const auto& [handle, stream] : streams) stream->run_to(stream->end());
 }
 
+void enqueue(Stream& stream, std::function<void()> run) {
+    stream.push({[run = std::move(run)] {
+                     if (driver().error == SUCCESS) run();
+                 },
+                 {}});
+}
+
 Call::Call(const char* name) : lock_(driver().mutex), name_(name) { ++driver().calls[name]; }
 
 int Call::ready() const {

@@ -98,6 +98,9 @@ struct Driver {
 
 Driver& driver();
 
+// Queues work that is done only while the context is well.
+void enqueue(Stream& stream, std::function<void()> run);
+
 // Held for the length of an interface's function: takes the lock, counts the call.
 class Call {
 public:
