@@ -95,7 +95,7 @@ impl RopeTable {
         self.half_dim = params.dim / 2;
         self.cosines.clear();
         self.sines.clear();
-        let frequencies: Vec<f32> = (0..self.half_dim).map(|i| frequency(params, i)).collect();
+        let frequencies: Vec<f32> = (0..self.half_dim).map(|i| params.frequency(i)).collect();
         for position in positions {
             #[expect(clippy::cast_precision_loss, reason = "positions are far below 2^24")]
             let position = position as f32 * params.position_scale;
@@ -132,12 +132,15 @@ impl RopeTable {
     }
 }
 
-fn frequency(params: &RopeParams, i: usize) -> f32 {
-    #[expect(clippy::cast_precision_loss, reason = "head dimensions are small")]
-    let exponent = (2 * i) as f32 / params.dim as f32;
-    #[expect(clippy::cast_possible_truncation, reason = "rounding to single precision")]
-    let power = f64::from(params.base).powf(f64::from(exponent)) as f32;
-    1.0 / power / params.frequency_divisors.get(i).copied().unwrap_or(1.0)
+impl RopeParams {
+    /// Angle of the `i`-th pair of components at position 1, in single precision.
+    pub(crate) fn frequency(&self, i: usize) -> f32 {
+        #[expect(clippy::cast_precision_loss, reason = "head dimensions are small")]
+        let exponent = (2 * i) as f32 / self.dim as f32;
+        #[expect(clippy::cast_possible_truncation, reason = "rounding to single precision")]
+        let power = f64::from(self.base).powf(f64::from(exponent)) as f32;
+        1.0 / power / self.frequency_divisors.get(i).copied().unwrap_or(1.0)
+    }
 }
 
 /// RMSNorm over each head of the queries and keys before RoPE (Gemma 3, Qwen 3).

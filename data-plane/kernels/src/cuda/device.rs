@@ -1,7 +1,6 @@
 //! One device: its context, its stream, its kernels, and when it has run what.
 
 use std::any::Any;
-use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -58,7 +57,6 @@ struct Inner {
     context: Arc<CudaContext>,
     stream: Arc<CudaStream>,
     module: Arc<CudaModule>,
-    functions: Mutex<HashMap<&'static str, CudaFunction>>,
     /// Buffers that the graph being recorded names.
     recording: Mutex<Option<Vec<Arc<dyn Any + Send + Sync>>>>,
 }
@@ -83,8 +81,8 @@ impl Device {
         unsafe { context.disable_event_tracking() };
         let stream = context.new_stream().map_err(CudaError::driver("making a stream"))?;
         let module = image::load(&context, &info, kernels)?;
-        let (functions, recording) = (Mutex::default(), Mutex::default());
-        Ok(Self { inner: Arc::new(Inner { info, context, stream, module, functions, recording }) })
+        let recording = Mutex::default();
+        Ok(Self { inner: Arc::new(Inner { info, context, stream, module, recording }) })
     }
 
     /// What the device is.
@@ -141,15 +139,9 @@ impl Device {
     }
 
     /// A kernel by its name.
-    pub(super) fn function(&self, name: &'static str) -> Result<CudaFunction, CudaError> {
-        let mut functions = self.inner.functions.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(function) = functions.get(name) {
-            return Ok(function.clone());
-        }
+    pub(super) fn function(&self, name: &str) -> Result<CudaFunction, CudaError> {
         let function = self.inner.module.load_function(name);
-        let function = function.map_err(|error| CudaError::Image(format!("kernel `{name}`: {error}")))?;
-        functions.insert(name, function.clone());
-        Ok(function)
+        function.map_err(|error| CudaError::Image(format!("kernel `{name}`: {error}")))
     }
 }
 

@@ -2,25 +2,54 @@
 
 use std::any::Any;
 use std::ffi::c_void;
+use std::mem::size_of;
 use std::sync::Arc;
 
-use cudarc::driver::{CudaFunction, result};
+use cudarc::driver::{CudaFunction, result, sys};
 
 use super::memory::{DeviceBuffer, Element};
 use super::{CudaError, Device};
 
+/// A kernel that has been found in the module, with the shared memory that it is launched with.
+#[derive(Debug)]
+pub(super) struct Kernel {
+    function: CudaFunction,
+    shared_bytes: u32,
+}
+
+/// What a kernel may use without being asked for more.
+const SHARED_BYTES_DEFAULT: usize = 48 << 10;
+
+impl Kernel {
+    /// Finds a kernel that uses `shared_bytes` of dynamic shared memory, and lets it use them.
+    pub(super) fn load(device: &Device, name: &str, shared_bytes: usize) -> Result<Self, CudaError> {
+        let function = device.function(name)?;
+        if shared_bytes > SHARED_BYTES_DEFAULT {
+            use sys::CUfunction_attribute_enum::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES as LIMIT;
+            let limit = i32::try_from(shared_bytes).expect("shared memory is far smaller than 2 GiB");
+            // SAFETY: the function is one of a loaded module, which it keeps.
+            unsafe { result::function::set_function_attribute(function.cu_function(), LIMIT, limit) }
+                .map_err(CudaError::driver("giving a kernel its shared memory"))?;
+        }
+        Ok(Self { function, shared_bytes: narrow(shared_bytes) })
+    }
+}
+
+fn narrow(value: usize) -> u32 {
+    u32::try_from(value).expect("a launch dimension below 2^32")
+}
+
 /// A kernel with the arguments it was given so far. Buffers are kept by a graph that is being recorded.
 pub(super) struct Launch<'a> {
     device: &'a Device,
-    function: CudaFunction,
+    kernel: &'a Kernel,
     arguments: Vec<u64>,
     buffers: Vec<Arc<dyn Any + Send + Sync>>,
 }
 
 impl<'a> Launch<'a> {
-    pub(super) fn of(device: &'a Device, kernel: &'static str) -> Result<Self, CudaError> {
-        let function = device.function(kernel)?;
-        Ok(Self { device, function, arguments: Vec::with_capacity(16), buffers: Vec::new() })
+    pub(super) fn of(device: &'a Device, kernel: &'a Kernel) -> Self {
+        Self { device, kernel, arguments: Vec::with_capacity(20), buffers: Vec::new() }
     }
 
     /// A buffer that the kernel reads.
@@ -28,6 +57,16 @@ impl<'a> Launch<'a> {
         self.arguments.push(buffer.pointer());
         if self.device.is_recording() {
             self.buffers.push(buffer.allocation().clone());
+        }
+        self
+    }
+
+    /// A buffer that the kernel reads from element `first` on. Panics if there is none.
+    pub(super) fn reads_from<T: Element>(mut self, buffer: &DeviceBuffer<T>, first: usize) -> Self {
+        assert!(first < buffer.len(), "an element of the buffer");
+        self = self.reads(buffer);
+        if let Some(pointer) = self.arguments.last_mut() {
+            *pointer += (first * size_of::<T>()) as u64;
         }
         self
     }
@@ -71,27 +110,21 @@ impl<'a> Launch<'a> {
     ///
     /// # Safety
     /// The arguments are those of the kernel, and it stays within the buffers.
-    pub(super) unsafe fn submit(
-        mut self,
-        grid: (usize, usize, usize),
-        block: usize,
-        shared_bytes: usize,
-    ) -> Result<(), CudaError> {
-        let narrow = |value: usize| u32::try_from(value).expect("a launch dimension below 2^32");
-        if grid.0 * grid.1 * grid.2 == 0 {
+    pub(super) unsafe fn submit(mut self, grid: (usize, usize), block: usize) -> Result<(), CudaError> {
+        if grid.0 * grid.1 == 0 {
             return Ok(());
         }
         // Every argument is at most eight bytes, and little-endian: its first bytes are those of a narrower one.
         let mut pointers: Vec<*mut c_void> =
             self.arguments.iter_mut().map(|argument| std::ptr::from_mut(argument).cast()).collect();
-        let grid = (narrow(grid.0), narrow(grid.1), narrow(grid.2));
+        let grid = (narrow(grid.0), narrow(grid.1), 1);
         // SAFETY: the caller's promise; the driver copies the arguments before it returns.
         unsafe {
             result::launch_kernel(
-                self.function.cu_function(),
+                self.kernel.function.cu_function(),
                 grid,
                 (narrow(block), 1, 1),
-                narrow(shared_bytes),
+                self.kernel.shared_bytes,
                 self.device.stream().cu_stream(),
                 &mut pointers,
             )

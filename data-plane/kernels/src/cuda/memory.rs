@@ -82,7 +82,7 @@ impl Device {
     /// # Errors
     /// [`CudaError::Memory`] if there is not enough, with what is free.
     pub fn zeros<T: Element>(&self, len: usize) -> Result<DeviceBuffer<T>, CudaError> {
-        let bytes = len.checked_mul(size_of::<T>()).unwrap_or(usize::MAX).max(1);
+        let bytes = len.saturating_mul(size_of::<T>()).max(1);
         self.context().bind_to_thread().map_err(CudaError::driver("using the device"))?;
         // SAFETY: plain allocation; the pointer is owned by the allocation at once.
         let pointer = unsafe { result::malloc_sync(bytes) };
@@ -131,7 +131,7 @@ impl Device {
     /// # Errors
     /// [`CudaError::Driver`] if the host has no such memory left.
     pub fn pinned<T: Element>(&self, len: usize) -> Result<PinnedBuffer<T>, CudaError> {
-        let bytes = len.checked_mul(size_of::<T>()).unwrap_or(usize::MAX).max(1);
+        let bytes = len.saturating_mul(size_of::<T>()).max(1);
         self.context().bind_to_thread().map_err(CudaError::driver("using the device"))?;
         // SAFETY: plain allocation; zeroed below before anybody reads it.
         let pointer =
@@ -154,11 +154,30 @@ impl Device {
         len: usize,
         to: &mut DeviceBuffer<T>,
     ) -> Result<(), CudaError> {
-        assert!(len <= from.len && len <= to.len, "a copy within both buffers");
+        self.upload_range(from, 0, len, to, 0)
+    }
+
+    /// The same from element `from_first` on to element `to_first` and those after it.
+    ///
+    /// # Errors
+    /// [`CudaError::Driver`].
+    pub fn upload_range<T: Element>(
+        &self,
+        from: &mut PinnedBuffer<T>,
+        from_first: usize,
+        len: usize,
+        to: &mut DeviceBuffer<T>,
+        to_first: usize,
+    ) -> Result<(), CudaError> {
+        assert!(
+            is_within(from_first, len, from.len) && is_within(to_first, len, to.len),
+            "a copy within both"
+        );
         // SAFETY: the elements lie in pinned memory, which is neither written nor freed before the event has passed.
-        let from_host = unsafe { std::slice::from_raw_parts(from.pointer.as_ptr(), len) };
+        let from_host = unsafe { std::slice::from_raw_parts(from.pointer.as_ptr().add(from_first), len) };
+        let pointer = to.pointer() + (to_first * size_of::<T>()) as u64;
         // SAFETY: as many elements lie behind the pointer.
-        unsafe { result::memcpy_htod_async(to.pointer(), from_host, self.stream().cu_stream()) }
+        unsafe { result::memcpy_htod_async(pointer, from_host, self.stream().cu_stream()) }
             .map_err(CudaError::driver("copying to the device"))?;
         from.in_use = Some(self.record()?);
         Ok(())
@@ -175,15 +194,38 @@ impl Device {
         len: usize,
         to: &mut PinnedBuffer<T>,
     ) -> Result<(), CudaError> {
-        assert!(len <= from.len && len <= to.len, "a copy within both buffers");
+        self.download_range(from, 0, len, to, 0)
+    }
+
+    /// The same from element `from_first` on to element `to_first` and those after it.
+    ///
+    /// # Errors
+    /// [`CudaError::Driver`].
+    pub fn download_range<T: Element>(
+        &self,
+        from: &DeviceBuffer<T>,
+        from_first: usize,
+        len: usize,
+        to: &mut PinnedBuffer<T>,
+        to_first: usize,
+    ) -> Result<(), CudaError> {
+        assert!(
+            is_within(from_first, len, from.len) && is_within(to_first, len, to.len),
+            "a copy within both"
+        );
         // SAFETY: the elements lie in pinned memory, which is neither read nor freed before the event has passed.
-        let to_host = unsafe { std::slice::from_raw_parts_mut(to.pointer.as_ptr(), len) };
+        let to_host = unsafe { std::slice::from_raw_parts_mut(to.pointer.as_ptr().add(to_first), len) };
+        let pointer = from.pointer() + (from_first * size_of::<T>()) as u64;
         // SAFETY: as many elements lie behind the pointer.
-        unsafe { result::memcpy_dtoh_async(to_host, from.pointer(), self.stream().cu_stream()) }
+        unsafe { result::memcpy_dtoh_async(to_host, pointer, self.stream().cu_stream()) }
             .map_err(CudaError::driver("copying from the device"))?;
         to.in_use = Some(self.record()?);
         Ok(())
     }
+}
+
+fn is_within(first: usize, len: usize, all: usize) -> bool {
+    first.checked_add(len).is_some_and(|end| end <= all)
 }
 
 /// Host memory at a fixed place.

@@ -1,0 +1,129 @@
+//! Products of activations and weights.
+
+use super::{Formats, Operations, Weight};
+use crate::cuda::launch::Kernel;
+use crate::cuda::{CudaError, Device, DeviceBuffer};
+use crate::quant::GgmlType;
+
+/// Where a product goes: columns of rows of some stride.
+#[derive(Debug)]
+pub enum Output<'a> {
+    /// Rounded to the activations' format.
+    Activations(&'a mut DeviceBuffer<u16>),
+    /// In single precision: logits.
+    Single(&'a mut DeviceBuffer<f32>),
+    /// Added to what is there: the residual stream.
+    Residual(&'a mut DeviceBuffer<f32>),
+}
+
+impl Output<'_> {
+    fn len(&self) -> usize {
+        match self {
+            Self::Activations(out) => out.len(),
+            Self::Single(out) | Self::Residual(out) => out.len(),
+        }
+    }
+
+    /// The kernels' number for it.
+    const fn kind(&self) -> usize {
+        match self {
+            Self::Activations(_) => 0,
+            Self::Single(_) => 1,
+            Self::Residual(_) => 2,
+        }
+    }
+}
+
+/// Columns of a block that computes few rows.
+const NARROW_COLUMNS: usize = 16;
+/// Rows and columns of a block that computes many.
+const TILE: usize = 128;
+const BLOCK: usize = 256;
+
+/// One kind of weight: the kernels for up to 16 rows, for up to 64, and for more. All give the same bits.
+#[derive(Debug)]
+struct Forms {
+    up_to_16: Kernel,
+    up_to_64: Kernel,
+    tiled: Kernel,
+}
+
+#[derive(Debug)]
+pub(super) struct Kernels {
+    dense: Forms,
+    q8_0: Forms,
+    q4_0: Forms,
+    q4_1: Forms,
+}
+
+impl Kernels {
+    pub(super) fn load(device: &Device, formats: Formats) -> Result<Self, CudaError> {
+        let t = formats.activation.name();
+        // Three stages: 128 rows of 64 activations, and as many of the weight's.
+        let forms = |weight: &str, group_bytes: usize| {
+            let stages = 3 * TILE * (2 * 64 + group_bytes);
+            Ok::<_, CudaError>(Forms {
+                up_to_16: Kernel::load(device, &format!("matmul_{weight}_{t}_m16"), 0)?,
+                up_to_64: Kernel::load(device, &format!("matmul_{weight}_{t}_m64"), 0)?,
+                tiled: Kernel::load(device, &format!("matmul_{weight}_{t}_tiled"), stages)?,
+            })
+        };
+        Ok(Self {
+            dense: forms("dense", 128)?,
+            q8_0: forms("q8_0", 64)?,
+            q4_0: forms("q4_0", 32)?,
+            q4_1: forms("q4_1", 32)?,
+        })
+    }
+}
+
+impl Operations {
+    /// `out[r, column + j] (= or +=) sum over k of x[r, k] · weight[j, k], + bias[j]` for the first `num_rows` rows; `x` is
+    /// `[rows, weight's columns]`, rows of `out` are `stride` apart. `stride` and `column` are even.
+    ///
+    /// A row has the same bits whatever stands beside it and however many there are.
+    ///
+    /// # Errors
+    /// [`CudaError::Driver`].
+    pub fn matmul(
+        &self,
+        x: &DeviceBuffer<u16>,
+        num_rows: usize,
+        weight: &Weight,
+        bias: Option<&DeviceBuffer<f32>>,
+        out: Output<'_>,
+        (stride, column): (usize, usize),
+    ) -> Result<(), CudaError> {
+        self.check_weight(weight);
+        let (n, k) = (weight.rows(), weight.columns());
+        assert!(x.len() >= num_rows * k, "an input for each row");
+        assert!(
+            column + n <= stride && stride.is_multiple_of(2) && column.is_multiple_of(2),
+            "columns of a row"
+        );
+        assert!(out.len() >= num_rows * stride, "an output for each row");
+        assert!(bias.is_none_or(|bias| bias.len() == n), "a bias for each column");
+        let forms = match weight.packing() {
+            Some(GgmlType::Q8_0) => &self.matmul.q8_0,
+            Some(GgmlType::Q4_0) => &self.matmul.q4_0,
+            Some(GgmlType::Q4_1) => &self.matmul.q4_1,
+            _ => &self.matmul.dense,
+        };
+        let narrow = |rows| (n.div_ceil(NARROW_COLUMNS), num_rows.div_ceil(rows));
+        let (kernel, grid) = match num_rows {
+            0..=16 => (&forms.up_to_16, narrow(16)),
+            17..=64 => (&forms.up_to_64, narrow(64)),
+            _ => (&forms.tiled, (n.div_ceil(TILE), num_rows.div_ceil(TILE))),
+        };
+        let kind = out.kind();
+        let launch = self.launch(kernel);
+        let launch = match out {
+            Output::Activations(out) => launch.writes(out),
+            Output::Single(out) | Output::Residual(out) => launch.writes(out),
+        };
+        let launch = launch.reads(x).reads(weight.bytes()).reads_if_any(bias);
+        let launch = launch.int(kind).int(num_rows).int(n).int(k).int(stride).int(column);
+        // SAFETY: the arguments of `matmul_*`; lengths were checked.
+        unsafe { launch.submit(grid, BLOCK) }
+    }
+}
