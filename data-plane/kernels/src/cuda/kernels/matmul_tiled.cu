@@ -6,6 +6,7 @@ namespace {
 
 constexpr int TILE = 128;
 constexpr int STAGES = 3;
+constexpr int THREADS = 256;
 constexpr int INPUT_BYTES = TILE * GROUP * 2;
 // Eight warps, two by four, each 64 rows and 32 columns.
 constexpr int WARP_TILES = 4;
@@ -18,8 +19,8 @@ __device__ __forceinline__ int flipped(int row, int chunk) { return chunk ^ (row
 template <class T>
 __device__ __forceinline__ void load_input(uint8_t* tile, const T* x, int first_row, int rows, int k, int group) {
 #pragma unroll
-    for (int i = 0; i < TILE * 8 / 256; ++i) {
-        const int row = (threadIdx.x + i * 256) / 8;
+    for (int i = 0; i < TILE * 8 / THREADS; ++i) {
+        const int row = (threadIdx.x + i * THREADS) / 8;
         const int chunk = threadIdx.x % 8;
         const int at = group * GROUP + chunk * 8;
         const bool wanted = first_row + row < rows && at < k;
@@ -32,8 +33,8 @@ template <class W>
 __device__ __forceinline__ void load_weight(uint8_t* tile, const WeightMatrix<W>& matrix, int first, int n, int group) {
     constexpr int CHUNKS = W::GROUP_BYTES / 16;
 #pragma unroll
-    for (int i = 0; i < TILE * CHUNKS / 256; ++i) {
-        const int row = (threadIdx.x + i * 256) / CHUNKS;
+    for (int i = 0; i < TILE * CHUNKS / THREADS; ++i) {
+        const int row = (threadIdx.x + i * THREADS) / CHUNKS;
         const int chunk = threadIdx.x % CHUNKS;
         const bool is_padding = !W::PACKED && chunk >= 4 && !matrix.has_second(group);
         const bool wanted = first + row < n && !is_padding;
@@ -87,31 +88,26 @@ __device__ __forceinline__ void tiled_group(float (&sums)[WARP_TILES][WARP_FRAGM
     }
 }
 
+// The finished slices' sums lie in shared memory, [sums of a thread][threads]: each thread has its own column.
+constexpr int SUMS = WARP_TILES * WARP_FRAGMENTS * 4;
+
 // totals += sums, and sums start again: the end of a slice.
-__device__ __forceinline__ void end_slice(float (&totals)[WARP_TILES][WARP_FRAGMENTS][4],
-                                          float (&sums)[WARP_TILES][WARP_FRAGMENTS][4]) {
+__device__ __forceinline__ void end_slice(float* totals, float (&sums)[WARP_TILES][WARP_FRAGMENTS][4]) {
 #pragma unroll
-    for (int m = 0; m < WARP_TILES; ++m) {
-#pragma unroll
-        for (int i = 0; i < 4 * WARP_FRAGMENTS; ++i) {
-            totals[m][i / 4][i % 4] += sums[m][i / 4][i % 4];
-            sums[m][i / 4][i % 4] = 0.0f;
-        }
+    for (int i = 0; i < SUMS; ++i) {
+        float& sum = sums[i / 4 / WARP_FRAGMENTS][i / 4 % WARP_FRAGMENTS][i % 4];
+        totals[i * THREADS] += sum;
+        sum = 0.0f;
     }
 }
 
 template <class T>
-__device__ __forceinline__ void write_tile(const float (&totals)[WARP_TILES][WARP_FRAGMENTS][4], const Place& at,
-                                           const Output& output, int first_row, int first, int rows, int n) {
+__device__ __forceinline__ void write_tile(const float* totals, const Place& at, const Output& output, int first_row, int first, int rows, int n) {
 #pragma unroll
-    for (int m = 0; m < WARP_TILES; ++m) {
-#pragma unroll
-        for (int i = 0; i < 4 * WARP_FRAGMENTS; ++i) {
-            const int c = i % 4;
-            const int row = first_row + at.row + 16 * m + at.g + 8 * (c / 2);
-            const int column = first + at.column + 8 * (i / 4) + 2 * at.t + c % 2;
-            if (row < rows && column < n) write_output<T>(output, row, column, totals[m][i / 4][c]);
-        }
+    for (int i = 0; i < SUMS; ++i) {
+        const int row = first_row + at.row + 16 * (i / 4 / WARP_FRAGMENTS) + at.g + 8 * (i % 4 / 2);
+        const int column = first + at.column + 8 * (i / 4 % WARP_FRAGMENTS) + 2 * at.t + i % 2;
+        if (row < rows && column < n) write_output<T>(output, row, column, totals[i * THREADS]);
     }
 }
 
@@ -137,7 +133,8 @@ __device__ __forceinline__ void matmul_tiled(const T* x, const void* weight, con
 
     load(0);
     load(1);
-    float totals[WARP_TILES][WARP_FRAGMENTS][4] = {};
+    float* totals = reinterpret_cast<float*>(stages + STAGES * STAGE_BYTES) + threadIdx.x;
+    for (int i = 0; i < SUMS; ++i) totals[i * THREADS] = 0.0f;
     float sums[WARP_TILES][WARP_FRAGMENTS][4] = {};
     int left = slice_groups(groups);
     for (int group = 0; group < groups; ++group) {
@@ -157,6 +154,6 @@ __device__ __forceinline__ void matmul_tiled(const T* x, const void* weight, con
 }  // namespace
 
 #define MATMUL_TILED(name, T, W)                                                                           \
-    KERNEL(matmul_##name##_##T##_tiled, 256, MATMUL_PARAMETERS(T),                                         \
+    KERNEL(matmul_##name##_##T##_tiled, THREADS, MATMUL_PARAMETERS(T),                                         \
            { matmul_tiled<T, W<T>>(x, weight, MATMUL_OUTPUT, rows, n, k); })
 FOR_EACH_WEIGHT(MATMUL_TILED)

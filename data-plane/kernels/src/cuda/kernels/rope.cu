@@ -4,16 +4,14 @@
 #include "step.cuh"
 
 // Cosines and sines of a step's tokens, [tokens][half_dim][2], made once and used by every layer. Angles are rounded to single
-// precision as Transformers rounds them; half turns are then taken off in double precision, so that far positions agree.
+// precision as Transformers rounds them, and their sines are those of double precision, so that far positions agree.
 KERNEL(rope_table, 128,
        (float* table, const int* token_position, const float* frequencies, float position_scale, int half_dim), {
            const float position = static_cast<float>(token_position[blockIdx.x]) * position_scale;
            float2* row = reinterpret_cast<float2*>(table) + static_cast<size_t>(blockIdx.x) * half_dim;
            for (int i = threadIdx.x; i < half_dim; i += blockDim.x) {
-               const double half_turns = static_cast<double>(__fmul_rn(position, frequencies[i])) * 0.31830988618379067154;
-               float2 turn;
-               sincospif(static_cast<float>(half_turns - 2.0 * rint(half_turns * 0.5)), &turn.y, &turn.x);
-               row[i] = turn;
+               const double angle = __fmul_rn(position, frequencies[i]);
+               row[i] = make_float2(static_cast<float>(cos(angle)), static_cast<float>(sin(angle)));
            }
        })
 
