@@ -65,8 +65,8 @@ __device__ void find_digit(Histogram& histogram, u64 wanted) {
     }
 }
 
-// The highest rank such that all from it on weigh at least `wanted`; 0 if all together weigh less. `visit(add)` calls
-// `add(rank, weight)` for this thread's ranks.
+// A rank such that those from it on are the shortest head that weighs at least `wanted`, or 0 if all together weigh less.
+// `visit(add)` calls `add(rank, weight)` for this thread's ranks; of ranks that it leaves out nothing is known.
 template <class Visit>
 __device__ u64 find_cut(u64 wanted, Visit visit) {
     __shared__ Histogram histogram;
@@ -105,12 +105,13 @@ __device__ u64 top_k_cut(const Task& task) {
     const u64 floor = find_cut(wanted, [&](auto add) {
         if (first > 0) add(first, u64{1});
     });
-    return find_cut(wanted, [&](auto add) {
+    const u64 cut = find_cut(wanted, [&](auto add) {
         for_each_token(task, [&](int token, float score) {
             const u64 rank = rank_of(score, token);
             if (rank >= floor) add(rank, u64{1});
         });
     });
+    return max(cut, floor);
 }
 
 // Lowest rank of the shortest head whose mass reaches top-p of that of all ranks from `floor` on.
