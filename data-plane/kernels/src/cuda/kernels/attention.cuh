@@ -1,9 +1,9 @@
 // Attention of 16 query rows over 32 keys at a time, by one warp: what decode and prefill share.
 //
-// A query row is one head of one token; the heads that share a KV head lie side by side. The context is cut into splits of
-// SPLIT_KEYS at absolute positions: each split has its own running maximum, sum and weighted values, and splits are merged in
-// ascending order. Keys that a row does not see change no bit of it. So a token's result is the same whether it is computed alone
-// or within a chunk, and by whichever kernel.
+// A query row is one head of one token; the heads that share a KV head lie side by side. The context is cut into
+// splits of SPLIT_KEYS at absolute positions: each split has its own running maximum, sum and weighted values, and
+// splits are merged in ascending order. Keys that a row does not see change no bit of it. So a token's result is
+// the same whether it is computed alone or within a chunk, and by whichever kernel.
 #pragma once
 
 #include "block.cuh"
@@ -14,8 +14,8 @@
 constexpr int TILE_KEYS = 32;
 constexpr int SPLIT_KEYS = 256;
 
-// 32 keys, then their values, in shared memory. The chunks of 16 bytes of a row are permuted by the key, so that the lanes
-// that load together meet different banks.
+// 32 keys, then their values, in shared memory. The chunks of 16 bytes of a row are permuted by the key, so that
+// the lanes that load together meet different banks.
 template <class KV, int D>
 struct KvTile {
     static constexpr int ROW_BYTES = D * sizeof(KV);
@@ -42,8 +42,8 @@ struct KvTile {
             const bool wanted = position >= begin && position < end;
             const uint8_t* from = pages.pool;
             if (wanted) {
-                from = pages.of(seat, position / BLOCK_TOKENS) + chunk * 16 +
-                       (static_cast<size_t>(kv_head * 2 + is_value) * BLOCK_TOKENS + position % BLOCK_TOKENS) * ROW_BYTES;
+                const size_t slot = (kv_head * 2 + is_value) * BLOCK_TOKENS + position % BLOCK_TOKENS;
+                from = pages.of(seat, position / BLOCK_TOKENS) + slot * ROW_BYTES + chunk * 16;
             }
             const int to = is_value ? value_chunk(key, chunk) : key_chunk(key, chunk);
             cp_async16(tile + is_value * VALUES + key * ROW_BYTES + to * 16, from, wanted);
@@ -107,8 +107,8 @@ struct Sight {
     int last[2];
 };
 
-// The unfinished softmax of a lane's two rows over a split. Column n of fragment 8 j + e stands for dimension 8 (8 j + n) + e: a
-// lane then reads and writes eight neighbours.
+// The unfinished softmax of a lane's two rows over a split. Column n of fragment 8 j + e stands for dimension 8 (8
+// j + n) + e: a lane then reads and writes eight neighbours.
 template <int D>
 struct Attended {
     float max[2];  // Of the scores times log2(e).
@@ -141,7 +141,8 @@ __device__ __forceinline__ void score_tile(float (&scores)[4][4], const Queries<
         for (int j = 0; j < 4; ++j) {
             const int key = 8 * j + g;
             LanePairs pairs;
-            EightElements<T, KV>::read(tile + key * Tile::ROW_BYTES + Tile::key_chunk(key, byte / 16) * 16 + byte % 16, pairs);
+            const int chunk = Tile::key_chunk(key, byte / 16);
+            EightElements<T, KV>::read(tile + key * Tile::ROW_BYTES + chunk * 16 + byte % 16, pairs);
             block_product<T>(scores[j], rows, pairs);
         }
     }
@@ -179,9 +180,11 @@ __device__ __forceinline__ void add_values(Attended<D>& attended, const uint32_t
     }
 }
 
-// Hides what the rows do not see, and raises their maxima to the tile's; what was summed so far is scaled to the new ones.
+// Hides what the rows do not see, and raises their maxima to the tile's; what was summed so far is scaled to the
+// new ones.
 template <int D>
-__device__ __forceinline__ void raise_maxima(Attended<D>& attended, float (&scores)[4][4], const Sight& sight, int first) {
+__device__ __forceinline__ void raise_maxima(Attended<D>& attended, float (&scores)[4][4], const Sight& sight,
+                                             int first) {
     float highest[2] = {attended.max[0], attended.max[1]};
 #pragma unroll
     for (int i = 0; i < 16; ++i) {

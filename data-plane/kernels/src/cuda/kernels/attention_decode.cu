@@ -1,4 +1,5 @@
-// Attention of rows with one token: a block (one warp) for each KV head and split of the context, then a merge of the splits.
+// Attention of rows with one token: a block (one warp) for each KV head and split of the context, then a merge of
+// the splits.
 #include "attention.cuh"
 
 namespace {
@@ -29,8 +30,8 @@ __device__ __forceinline__ void write_partial(float* partial, const Attended<D>&
 }
 
 template <class T, class KV, int D>
-__device__ __forceinline__ void attend_split(float* partial, const T* qkv, const Pages& pages, const Row& row, int split,
-                                             float scale, int num_heads, int num_kv_heads, int window) {
+__device__ __forceinline__ void attend_split(float* partial, const T* qkv, const Pages& pages, const Row& row,
+                                             int split, float scale, int num_heads, int num_kv_heads, int window) {
     DYN_SHARED(uint8_t, tiles);
     constexpr int BYTES = KvTile<KV, D>::BYTES;
     const int group = num_heads / num_kv_heads;
@@ -42,7 +43,8 @@ __device__ __forceinline__ void attend_split(float* partial, const T* qkv, const
     const int end = min(position + 1, (split + 1) * SPLIT_KEYS);
     const Sight sight = {{seen_from, seen_from}, {position, position}};
 
-    const T* query = qkv + (static_cast<size_t>(row.first_token) * (num_heads + 2 * num_kv_heads) + kv_head * group) * D;
+    const size_t num_rows = num_heads + 2 * num_kv_heads;
+    const T* query = qkv + (row.first_token * num_rows + kv_head * group) * D;
     Queries<T, D> queries;
     queries.rows[0] = query + min(g, group - 1) * D;
     queries.rows[1] = query + min(g + 8, group - 1) * D;
@@ -111,7 +113,8 @@ __device__ void attention_merge(T* out, const float* partial, const int* row_spl
             const Row* rows, const int* block_tables, float scale, int num_heads, int num_kv_heads,        \
             int window, int max_blocks, long long page_bytes, long long layer_offset),                     \
            {                                                                                               \
-               const Pages pages = {static_cast<uint8_t*>(pool), block_tables, max_blocks, page_bytes, layer_offset}; \
+               const Pages pages = {static_cast<uint8_t*>(pool), block_tables, max_blocks, page_bytes,     \
+                                    layer_offset};                                                         \
                attention_decode<T, KV, D>(partial, qkv, pages, splits, *num_splits, rows, scale,           \
                                           num_heads, num_kv_heads, window);                                \
            })

@@ -1,13 +1,15 @@
-// Attention of rows with several tokens: a block of four warps for 64 query rows of one KV head, which share the tiles of keys
-// and values. Splits of the context are merged as they end, with the very operations of decode's merge.
+// Attention of rows with several tokens: a block of four warps for 64 query rows of one KV head, which share the
+// tiles of keys and values. Splits of the context are merged as they end, with the very operations of decode's
+// merge.
 #include "attention.cuh"
 
 namespace {
 
-constexpr int WARPS = 4;
-constexpr int BLOCK_ROWS = 16 * WARPS;
+constexpr int PREFILL_WARPS = 4;
+constexpr int PREFILL_ROWS = 16 * PREFILL_WARPS;
 
-// The merged splits of a lane's two rows. The values lie in shared memory, [D / 2][threads]: each thread has its own column.
+// The merged splits of a lane's two rows. The values lie in shared memory, [D / 2][threads]: each thread has its
+// own column.
 template <int D>
 struct Merged {
     float max[2];
@@ -19,7 +21,7 @@ struct Merged {
         sum[0] = sum[1] = 0.0f;
         values = column;
 #pragma unroll
-        for (int i = 0; i < D / 2; ++i) values[i * 32 * WARPS] = 0.0f;
+        for (int i = 0; i < D / 2; ++i) values[i * 32 * PREFILL_WARPS] = 0.0f;
     }
 
     // Takes in a finished split, which starts again.
@@ -28,7 +30,7 @@ struct Merged {
                                          merge_split(max[1], sum[1], split.max[1], split.sum[2])};
 #pragma unroll
         for (int i = 0; i < D / 2; ++i) {
-            float& value = values[i * 32 * WARPS];
+            float& value = values[i * 32 * PREFILL_WARPS];
             value = merged_value(value, split.values[i / 4][i % 4], factors[i % 4 / 2]);
         }
         split.clear();
@@ -46,7 +48,7 @@ __device__ __forceinline__ void write_rows(T* out, const int (&out_rows)[2], con
 #pragma unroll
             for (int odd = 0; odd < 2; ++odd) {
                 const auto value = [&](int e) {
-                    return merged.values[(4 * (8 * j + e) + 2 * side + odd) * 32 * WARPS] / merged.sum[side];
+                    return merged.values[(4 * (8 * j + e) + 2 * side + odd) * 32 * PREFILL_WARPS] / merged.sum[side];
                 };
                 uint4 chunk;
                 chunk.x = pack2<T>(value(0), value(1));
@@ -67,7 +69,8 @@ struct LaneRows {
     int out_rows[2];  // Row of [tokens][num_heads]; -1 past the end.
     Sight sight;
 
-    __device__ __forceinline__ void find(const T* qkv, const Row& row, int first, int num_heads, int num_kv_heads, int window) {
+    __device__ __forceinline__ void find(const T* qkv, const Row& row, int first, int num_heads, int num_kv_heads,
+                                         int window) {
         const int group = num_heads / num_kv_heads;
         const int count = row.num_tokens * group;
 #pragma unroll
@@ -95,7 +98,7 @@ __device__ __forceinline__ void attend_rows(T* out, const T* qkv, const Pages& p
     const int warp_first = first + threadIdx.x / 32 * 16;
     const auto position_of = [&](int index) { return row.start_position + min(index / group, row.num_tokens - 1); };
     const int warp_end = position_of(warp_first + 15) + 1;
-    const int end = position_of(first + BLOCK_ROWS - 1) + 1;
+    const int end = position_of(first + PREFILL_ROWS - 1) + 1;
     const int begin = window > 0 ? max(position_of(first) + 1 - window, 0) : 0;
     LaneRows<T, D> lane;
     lane.find(qkv, row, warp_first, num_heads, num_kv_heads, window);
@@ -108,7 +111,8 @@ __device__ __forceinline__ void attend_rows(T* out, const T* qkv, const Pages& p
     const auto load = [&](int tile) {
         if (tile <= last) {
             const int at = tile * TILE_KEYS;
-            KvTile<KV, D>::load(shared + tile % 2 * BYTES, pages, row.seat, blockIdx.y, at, begin, end, 32 * WARPS);
+            KvTile<KV, D>::load(shared + tile % 2 * BYTES, pages, row.seat, blockIdx.y, at, begin, end,
+                                32 * PREFILL_WARPS);
         }
         cp_async_commit();
     };
@@ -134,8 +138,8 @@ __device__ __forceinline__ void attention_prefill(T* out, const T* qkv, const Pa
                                                   int num_kv_heads, int window) {
     for (int i = blockIdx.x; i < num_tiles; i += gridDim.x) {
         const Work work = tiles[i];
-        attend_rows<T, KV, D>(out, qkv, pages, rows[work.row], work.part * BLOCK_ROWS, scale * 1.44269504f, num_heads,
-                              num_kv_heads, window);
+        attend_rows<T, KV, D>(out, qkv, pages, rows[work.row], work.part * PREFILL_ROWS, scale * 1.44269504f,
+                              num_heads, num_kv_heads, window);
     }
 }
 
@@ -147,7 +151,8 @@ __device__ __forceinline__ void attention_prefill(T* out, const T* qkv, const Pa
             const int* block_tables, float scale, int num_heads, int num_kv_heads, int window,             \
             int max_blocks, long long page_bytes, long long layer_offset),                                 \
            {                                                                                               \
-               const Pages pages = {static_cast<uint8_t*>(pool), block_tables, max_blocks, page_bytes, layer_offset}; \
+               const Pages pages = {static_cast<uint8_t*>(pool), block_tables, max_blocks, page_bytes,     \
+                                    layer_offset};                                                         \
                attention_prefill<T, KV, D>(out, qkv, pages, tiles, *num_tiles, rows, scale, num_heads,     \
                                            num_kv_heads, window);                                          \
            })

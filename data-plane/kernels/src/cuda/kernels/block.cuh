@@ -3,8 +3,8 @@
 
 #include "compat.cuh"
 
-// A kernel under its own name: `KERNEL(name, most threads a block, (parameters), { body })`. One block at a time is enough: the
-// compiler is not to spill registers for the sake of a second one.
+// A kernel under its own name: `KERNEL(name, most threads a block, (parameters), { body })`. One block at a time is
+// enough: the compiler is not to spill registers for the sake of a second one.
 #define KERNEL(name, threads, parameters, ...)                                           \
     extern "C" __global__ void __launch_bounds__(threads, 1) name parameters __VA_ARGS__ \
     WEIR_EXPORT(name)

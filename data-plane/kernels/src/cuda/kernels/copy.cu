@@ -12,8 +12,8 @@ KERNEL(gather_rows, 256, (float* out, const float* hidden, const Sample* samples
     }
 })
 
-// Page copies in the order of the list, `copies` [count][2] of (from, to): a thread makes all of them for its own 16 bytes of
-// a page, so that a copy may read what an earlier one wrote.
+// Page copies in the order of the list, `copies` [count][2] of (from, to): a thread makes all of them for its own
+// 16 bytes of a page, so that a copy may read what an earlier one wrote.
 KERNEL(copy_pages, 256, (void* pool, const int* copies, int count, long long page_bytes), {
     const long long offset = (static_cast<long long>(blockIdx.x) * blockDim.x + threadIdx.x) * 16;
     if (offset < page_bytes) {

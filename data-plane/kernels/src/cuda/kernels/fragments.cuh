@@ -1,7 +1,8 @@
 // Operands of tensor-core products, laid out so that every load is 16 bytes of one row.
 //
-// A product sums over k in any order as long as both operands have the same one. Over a block of 32, lane t of four holds
-// elements 8t .. 8t + 8 of its row, and gives the first four to one product of 16 and the others to a second one.
+// A product sums over k in any order as long as both operands have the same one. Over a block of 32, lane t of four
+// holds elements 8t .. 8t + 8 of its row, and gives the first four to one product of 16 and the others to a second
+// one.
 #pragma once
 
 #include "compat.cuh"

@@ -16,8 +16,8 @@ __device__ u64 next_rank(const float* logits, int vocab_size, u64 before) {
 
 }  // namespace
 
-// `logprobs` [samples][21]: of the sampled token, then of the likeliest ones, `top_tokens` [samples][20], as many as the seat asks for.
-// Nothing is written where none are asked for, or no token was sampled.
+// `logprobs` [samples][21]: of the sampled token, then of the likeliest ones, `top_tokens` [samples][20], as many
+// as the seat asks for. Nothing is written where none are asked for, or no token was sampled.
 extern "C" __global__ void __launch_bounds__(1024, 1)
     token_logprobs(float* logprobs, int* top_tokens, const float* logits, const int* sampled, const Sample* samples,
                    const SeatSampling* seats, int vocab_size) {

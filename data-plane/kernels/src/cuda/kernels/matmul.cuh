@@ -1,7 +1,8 @@
 // out[rows][n] = x[rows][k] weight[n][k]^T, on the tensor cores. What the two kernels (see matmul_narrow.cu and
-// matmul_tiled.cu) share, above all the order of the sums, so that a row has the same bits whichever computes it and
-// whatever stands beside it:
-// - k is cut into SLICES runs of whole groups; a slice is summed group by group, in the accumulators of the tensor cores;
+// matmul_tiled.cu) share, above all the order of the sums, so that a row has the same bits whichever computes it
+// and whatever stands beside it:
+// - k is cut into SLICES runs of whole groups; a slice is summed group by group, in the accumulators of the tensor
+// cores;
 // - packed weights: each block of 32 is summed by itself, then scaled and added to the slice in single precision;
 // - the slices are added up in ascending order, then the bias.
 #pragma once

@@ -1,11 +1,11 @@
-// Matrix products of few rows (decode): each warp of a block takes one slice of k for the same 16 columns, and reads the
-// weights straight into registers, several groups ahead, since their bytes are what bounds it.
+// Matrix products of few rows (decode): each warp of a block takes one slice of k for the same 16 columns, and
+// reads the weights straight into registers, several groups ahead, since their bytes are what bounds it.
 #include "matmul.cuh"
 
 namespace {
 
 constexpr int NARROW_COLUMNS = 16;
-constexpr int AHEAD = 4;
+constexpr int NARROW_AHEAD = 4;
 
 // The block of 32 elements at `at` for lane t, zeros past the end of k.
 template <class T>
@@ -48,7 +48,8 @@ __device__ void write_slices(const float* partial, int block_rows, int first_row
 }
 
 template <class T, class W, int TILES>
-__device__ __forceinline__ void matmul_narrow(const T* x, const void* weight, const Output& output, int rows, int n, int k) {
+__device__ __forceinline__ void matmul_narrow(const T* x, const void* weight, const Output& output, int rows, int n,
+                                              int k) {
     __shared__ float partial[SLICES][16 * TILES][NARROW_COLUMNS];
     const int slice = threadIdx.x / 32;
     const int g = threadIdx.x % 32 / 4;
@@ -72,10 +73,10 @@ __device__ __forceinline__ void matmul_narrow(const T* x, const void* weight, co
     const int columns[2] = {min(first + g, n - 1), min(first + 8 + g, n - 1)};
 
     float sums[TILES][2][4] = {};
-    for (int group = begin; group < end; group += AHEAD) {
-        typename W::Packet packets[AHEAD][2];
+    for (int group = begin; group < end; group += NARROW_AHEAD) {
+        typename W::Packet packets[NARROW_AHEAD][2];
 #pragma unroll
-        for (int i = 0; i < AHEAD; ++i) {
+        for (int i = 0; i < NARROW_AHEAD; ++i) {
             const int ahead = min(group + i, end - 1);
 #pragma unroll
             for (int f = 0; f < 2; ++f) {
@@ -83,7 +84,7 @@ __device__ __forceinline__ void matmul_narrow(const T* x, const void* weight, co
             }
         }
 #pragma unroll
-        for (int i = 0; i < AHEAD; ++i) {
+        for (int i = 0; i < NARROW_AHEAD; ++i) {
             if (group + i < end) {
                 narrow_group<T, W, TILES>(sums, packets[i], inputs, matrix, first, t, n, k, group + i);
             }

@@ -1,26 +1,27 @@
-// Matrix products of many rows (prefill, large batches): tiles of 128 rows and 128 columns, a group of 64 along k at a time,
-// three groups in shared memory on their way. Packed weights travel packed and are unpacked in registers.
+// Matrix products of many rows (prefill, large batches): tiles of 128 rows and 128 columns, a group of 64 along k
+// at a time, three groups in shared memory on their way. Packed weights travel packed and are unpacked in
+// registers.
 #include "matmul.cuh"
 
 namespace {
 
-constexpr int TILE = 128;
-constexpr int STAGES = 3;
-constexpr int THREADS = 256;
-constexpr int INPUT_BYTES = TILE * GROUP * 2;
+constexpr int TILED_ROWS = 128;
+constexpr int TILED_STAGES = 3;
+constexpr int TILED_THREADS = 256;
+constexpr int INPUT_BYTES = TILED_ROWS * GROUP * 2;
 // Eight warps, two by four, each 64 rows and 32 columns.
 constexpr int WARP_TILES = 4;
 constexpr int WARP_FRAGMENTS = 4;
 
-// Odd rows of a tile of 16-bit elements hold their two blocks the other way round: eight lanes that read 16 bytes each, of two rows,
-// then meet all banks of shared memory.
+// Odd rows of a tile of 16-bit elements hold their two blocks the other way round: eight lanes that read 16 bytes
+// each, of two rows, then meet all banks of shared memory.
 __device__ __forceinline__ int flipped(int row, int chunk) { return chunk ^ (row % 2 * 4); }
 
 template <class T>
 __device__ __forceinline__ void load_input(uint8_t* tile, const T* x, int first_row, int rows, int k, int group) {
 #pragma unroll
-    for (int i = 0; i < TILE * 8 / THREADS; ++i) {
-        const int row = (threadIdx.x + i * THREADS) / 8;
+    for (int i = 0; i < TILED_ROWS * 8 / TILED_THREADS; ++i) {
+        const int row = (threadIdx.x + i * TILED_THREADS) / 8;
         const int chunk = threadIdx.x % 8;
         const int at = group * GROUP + chunk * 8;
         const bool wanted = first_row + row < rows && at < k;
@@ -30,11 +31,12 @@ __device__ __forceinline__ void load_input(uint8_t* tile, const T* x, int first_
 }
 
 template <class W>
-__device__ __forceinline__ void load_weight(uint8_t* tile, const WeightMatrix<W>& matrix, int first, int n, int group) {
+__device__ __forceinline__ void load_weight(uint8_t* tile, const WeightMatrix<W>& matrix, int first, int n,
+                                            int group) {
     constexpr int CHUNKS = W::GROUP_BYTES / 16;
 #pragma unroll
-    for (int i = 0; i < TILE * CHUNKS / THREADS; ++i) {
-        const int row = (threadIdx.x + i * THREADS) / CHUNKS;
+    for (int i = 0; i < TILED_ROWS * CHUNKS / TILED_THREADS; ++i) {
+        const int row = (threadIdx.x + i * TILED_THREADS) / CHUNKS;
         const int chunk = threadIdx.x % CHUNKS;
         const bool is_padding = !W::PACKED && chunk >= 4 && !matrix.has_second(group);
         const bool wanted = first + row < n && !is_padding;
@@ -68,7 +70,8 @@ struct Place {
 
 template <class T, class W>
 __device__ __forceinline__ void tiled_group(float (&sums)[WARP_TILES][WARP_FRAGMENTS][4], const uint8_t* stage,
-                                            const WeightMatrix<W>& matrix, const Place& at, int first, int n, int group) {
+                                            const WeightMatrix<W>& matrix, const Place& at, int first, int n,
+                                            int group) {
     GroupScales<W, WARP_FRAGMENTS> scales;
     scales.load(matrix, first + at.column, at.t, n, group);
 #pragma unroll
@@ -89,42 +92,44 @@ __device__ __forceinline__ void tiled_group(float (&sums)[WARP_TILES][WARP_FRAGM
 }
 
 // The finished slices' sums lie in shared memory, [sums of a thread][threads]: each thread has its own column.
-constexpr int SUMS = WARP_TILES * WARP_FRAGMENTS * 4;
+constexpr int LANE_SUMS = WARP_TILES * WARP_FRAGMENTS * 4;
 
 // totals += sums, and sums start again: the end of a slice.
 __device__ __forceinline__ void end_slice(float* totals, float (&sums)[WARP_TILES][WARP_FRAGMENTS][4]) {
 #pragma unroll
-    for (int i = 0; i < SUMS; ++i) {
+    for (int i = 0; i < LANE_SUMS; ++i) {
         float& sum = sums[i / 4 / WARP_FRAGMENTS][i / 4 % WARP_FRAGMENTS][i % 4];
-        totals[i * THREADS] += sum;
+        totals[i * TILED_THREADS] += sum;
         sum = 0.0f;
     }
 }
 
 template <class T>
-__device__ __forceinline__ void write_tile(const float* totals, const Place& at, const Output& output, int first_row, int first, int rows, int n) {
+__device__ __forceinline__ void write_tile(const float* totals, const Place& at, const Output& output, int first_row,
+                                           int first, int rows, int n) {
 #pragma unroll
-    for (int i = 0; i < SUMS; ++i) {
+    for (int i = 0; i < LANE_SUMS; ++i) {
         const int row = first_row + at.row + 16 * (i / 4 / WARP_FRAGMENTS) + at.g + 8 * (i % 4 / 2);
         const int column = first + at.column + 8 * (i / 4 % WARP_FRAGMENTS) + 2 * at.t + i % 2;
-        if (row < rows && column < n) write_output<T>(output, row, column, totals[i * THREADS]);
+        if (row < rows && column < n) write_output<T>(output, row, column, totals[i * TILED_THREADS]);
     }
 }
 
 template <class T, class W>
-__device__ __forceinline__ void matmul_tiled(const T* x, const void* weight, const Output& output, int rows, int n, int k) {
-    constexpr int STAGE_BYTES = INPUT_BYTES + TILE * W::GROUP_BYTES;
+__device__ __forceinline__ void matmul_tiled(const T* x, const void* weight, const Output& output, int rows, int n,
+                                             int k) {
+    constexpr int STAGE_BYTES = INPUT_BYTES + TILED_ROWS * W::GROUP_BYTES;
     DYN_SHARED(uint8_t, stages);
     const int warp = threadIdx.x / 32;
     const int lane = threadIdx.x % 32;
     const Place at = {warp / 4 * 64, warp % 4 * 32, lane / 4, lane % 4};
-    const int first = blockIdx.x * TILE;
-    const int first_row = blockIdx.y * TILE;
+    const int first = blockIdx.x * TILED_ROWS;
+    const int first_row = blockIdx.y * TILED_ROWS;
     const WeightMatrix<W> matrix(weight, n, k);
     const int groups = matrix.num_groups;
     const auto load = [&](int group) {
         if (group < groups) {
-            uint8_t* stage = stages + group % STAGES * STAGE_BYTES;
+            uint8_t* stage = stages + group % TILED_STAGES * STAGE_BYTES;
             load_input(stage, x, first_row, rows, k, group);
             load_weight(stage + INPUT_BYTES, matrix, first, n, group);
         }
@@ -133,15 +138,16 @@ __device__ __forceinline__ void matmul_tiled(const T* x, const void* weight, con
 
     load(0);
     load(1);
-    float* totals = reinterpret_cast<float*>(stages + STAGES * STAGE_BYTES) + threadIdx.x;
-    for (int i = 0; i < SUMS; ++i) totals[i * THREADS] = 0.0f;
+    float* totals = reinterpret_cast<float*>(stages + TILED_STAGES * STAGE_BYTES) + threadIdx.x;
+    for (int i = 0; i < LANE_SUMS; ++i) totals[i * TILED_THREADS] = 0.0f;
     float sums[WARP_TILES][WARP_FRAGMENTS][4] = {};
     int left = slice_groups(groups);
     for (int group = 0; group < groups; ++group) {
-        cp_async_wait<STAGES - 2>();
-        __syncthreads();  // This group is here for all, and all are done with the one before, whose stage is filled next.
-        load(group + STAGES - 1);
-        tiled_group<T, W>(sums, stages + group % STAGES * STAGE_BYTES, matrix, at, first, n, group);
+        cp_async_wait<TILED_STAGES - 2>();
+        // This group is here for all, and all are done with the one before, whose stage is filled next.
+        __syncthreads();
+        load(group + TILED_STAGES - 1);
+        tiled_group<T, W>(sums, stages + group % TILED_STAGES * STAGE_BYTES, matrix, at, first, n, group);
         if (--left == 0) {
             end_slice(totals, sums);
             left = slice_groups(groups);
@@ -154,6 +160,6 @@ __device__ __forceinline__ void matmul_tiled(const T* x, const void* weight, con
 }  // namespace
 
 #define MATMUL_TILED(name, T, W)                                                                           \
-    KERNEL(matmul_##name##_##T##_tiled, THREADS, MATMUL_PARAMETERS(T),                                         \
+    KERNEL(matmul_##name##_##T##_tiled, TILED_THREADS, MATMUL_PARAMETERS(T),                                         \
            { matmul_tiled<T, W<T>>(x, weight, MATMUL_OUTPUT, rows, n, k); })
 FOR_EACH_WEIGHT(MATMUL_TILED)

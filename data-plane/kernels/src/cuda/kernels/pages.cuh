@@ -1,4 +1,5 @@
-// Where keys and values lie. A page holds, for each layer and KV head, keys [16][head_dim], then values [16][head_dim].
+// Where keys and values lie. A page holds, for each layer and KV head, keys [16][head_dim], then values
+// [16][head_dim].
 #pragma once
 
 #include "compat.cuh"

@@ -3,8 +3,9 @@
 #include "pages.cuh"
 #include "step.cuh"
 
-// Cosines and sines of a step's tokens, [tokens][half_dim][2], made once and used by every layer. Angles are rounded to single
-// precision as Transformers rounds them, and their sines are those of double precision, so that far positions agree.
+// Cosines and sines of a step's tokens, [tokens][half_dim][2], made once and used by every layer. Angles are
+// rounded to single precision as Transformers rounds them, and their sines are those of double precision, so that
+// far positions agree.
 KERNEL(rope_table, 128,
        (float* table, const int* token_position, const float* frequencies, float position_scale, int half_dim), {
            const float position = static_cast<float>(token_position[blockIdx.x]) * position_scale;
@@ -29,7 +30,8 @@ struct HeadShape {
 
 // Reads one head to shared memory, normalised if there is a weight. One warp.
 template <class T>
-__device__ __forceinline__ void read_head(float* head, const T* from, const float* norm, float epsilon, int head_dim) {
+__device__ __forceinline__ void read_head(float* head, const T* from, const float* norm, float epsilon,
+                                          int head_dim) {
     float squares = 0.0f;
     for (int i = threadIdx.x; i < head_dim; i += 32) {
         head[i] = to_float(from[i]);
@@ -77,8 +79,8 @@ __device__ void rope_store(T* qkv, const Pages& pages, const float* table, const
     const int kv_head = (index - shape.num_heads) % shape.num_kv_heads;
     const int position = token_position[blockIdx.x];
     uint8_t* page = pages.of(rows[row].seat, position / BLOCK_TOKENS);
-    KV* to = reinterpret_cast<KV*>(page) +
-             ((static_cast<size_t>(kv_head) * 2 + is_value) * BLOCK_TOKENS + position % BLOCK_TOKENS) * shape.head_dim;
+    const size_t slot = (kv_head * 2 + is_value) * BLOCK_TOKENS + position % BLOCK_TOKENS;
+    KV* to = reinterpret_cast<KV*>(page) + slot * shape.head_dim;
     for (int i = threadIdx.x; i < shape.head_dim; i += 32) to[i] = from_float<KV>(head[i]);
 }
 
@@ -91,7 +93,8 @@ __device__ void rope_store(T* qkv, const Pages& pages, const float* table, const
             const float* key_norm, float epsilon, int num_heads, int num_kv_heads, int head_dim,           \
             int half_dim, int style, int max_blocks, long long page_bytes, long long layer_offset),        \
            {                                                                                               \
-               const Pages pages = {static_cast<uint8_t*>(pool), block_tables, max_blocks, page_bytes, layer_offset}; \
+               const Pages pages = {static_cast<uint8_t*>(pool), block_tables, max_blocks, page_bytes,     \
+                                    layer_offset};                                                         \
                const HeadShape shape = {num_heads, num_kv_heads, head_dim, half_dim, style == 1};          \
                rope_store<T, KV>(qkv, pages, table, rows, token_row, token_position, query_norm, key_norm, \
                                  epsilon, shape);                                                          \

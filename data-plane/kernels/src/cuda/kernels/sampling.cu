@@ -1,12 +1,14 @@
-// Chooses a token for each sample: a block a sample. Temperature, top-k, top-p and min-p, then the Gumbel-max trick.
+// Chooses a token for each sample: a block a sample. Temperature, top-k, top-p and min-p, then the Gumbel-max
+// trick.
 //
-// Nothing is sorted. Tokens have a rank (see rank_of), and a filter is a lowest rank: the cut. It is found digit by digit from
-// histograms over the tokens that may lie near it. Masses are sums of integers, so that their order does not matter.
+// Nothing is sorted. Tokens have a rank (see rank_of), and a filter is a lowest rank: the cut. It is found digit by
+// digit from histograms over the tokens that may lie near it. Masses are sums of integers, so that their order does
+// not matter.
 #include "sampling.cuh"
 
 namespace {
 
-constexpr int THREADS = 1024;
+constexpr int SAMPLING_THREADS = 1024;
 // A probability in fixed point. A vocabulary of 2^22 tokens of mass 1 fits.
 constexpr float MASS_ONE = 1099511627776.0f;  // 2^40
 
@@ -27,7 +29,7 @@ struct Task {
 // Runs `visit(token, score)` for this thread's tokens that can be chosen.
 template <class Visit>
 __device__ __forceinline__ void for_each_token(const Task& task, Visit visit) {
-    for (int token = threadIdx.x; token < task.vocab_size; token += THREADS) {
+    for (int token = threadIdx.x; token < task.vocab_size; token += SAMPLING_THREADS) {
         const float logit = task.logits[token];
         if (task.can_be_chosen(logit)) visit(token, task.score(logit));
     }
@@ -65,8 +67,9 @@ __device__ void find_digit(Histogram& histogram, u64 wanted) {
     }
 }
 
-// A rank such that those from it on are the shortest head that weighs at least `wanted`, or 0 if all together weigh less.
-// `visit(add)` calls `add(rank, weight)` for this thread's ranks; of ranks that it leaves out nothing is known.
+// A rank such that those from it on are the shortest head that weighs at least `wanted`, or 0 if all together weigh
+// less. `visit(add)` calls `add(rank, weight)` for this thread's ranks; of ranks that it leaves out nothing is
+// known.
 template <class Visit>
 __device__ u64 find_cut(u64 wanted, Visit visit) {
     __shared__ Histogram histogram;
@@ -135,7 +138,8 @@ __device__ u64 top_p_cut(const Task& task, u64 floor) {
     return max(cut, floor);
 }
 
-// The token with the highest noisy score, the lowest such token on a tie, among the ranks from `cut` on; -1 if there is none.
+// The token with the highest noisy score, the lowest such token on a tie, among the ranks from `cut` on; -1 if
+// there is none.
 __device__ int gumbel_max(const Task& task, u64 cut, int position) {
     const u64 key = noise_key(task.seat.seed, position);
     double best = -INFINITY;
@@ -157,12 +161,14 @@ __device__ int gumbel_max(const Task& task, u64 cut, int position) {
 
 __device__ int choose(Task& task, int position) {
     float max = -INFINITY;
-    for (int token = threadIdx.x; token < task.vocab_size; token += THREADS) max = fmaxf(max, task.logits[token]);
+    for (int token = threadIdx.x; token < task.vocab_size; token += SAMPLING_THREADS) {
+        max = fmaxf(max, task.logits[token]);
+    }
     task.max = block_max(max);
     if (task.max == -INFINITY) return -1;
     if (task.seat.inverse_temperature == 0.0f || task.max == INFINITY) {
         int first = task.vocab_size;
-        for (int token = threadIdx.x; token < task.vocab_size; token += THREADS) {
+        for (int token = threadIdx.x; token < task.vocab_size; token += SAMPLING_THREADS) {
             if (task.logits[token] == task.max) first = min(first, token);
         }
         return block_min(first);
@@ -175,7 +181,8 @@ __device__ int choose(Task& task, int position) {
 
 }  // namespace
 
-// `sampled`: the token of each sample, -1 if it is inactive or none can be chosen; a seat's last token and counts follow.
+// `sampled`: the token of each sample, -1 if it is inactive or none can be chosen; a seat's last token and counts
+// follow.
 extern "C" __global__ void __launch_bounds__(1024, 1)
     sample_tokens(int* sampled, int* last_token, unsigned* counts, const float* logits, const float* adjusted,
                   const Sample* samples, const SeatSampling* seats, int vocab_size) {
@@ -183,8 +190,8 @@ extern "C" __global__ void __launch_bounds__(1024, 1)
     int token = -1;
     if (sample.token >= 0) {
         const SeatSampling& seat = seats[sample.seat];
-        const float* row = (is_adjusted(sample, seat) ? adjusted : logits) + static_cast<size_t>(blockIdx.x) * vocab_size;
-        Task task = {row, vocab_size, seat, 0.0f};
+        const size_t first = static_cast<size_t>(blockIdx.x) * vocab_size;
+        Task task = {(is_adjusted(sample, seat) ? adjusted : logits) + first, vocab_size, seat, 0.0f};
         token = choose(task, sample.position);
         if (threadIdx.x == 0 && token >= 0) {
             last_token[sample.seat] = token;

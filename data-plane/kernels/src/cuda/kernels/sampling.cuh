@@ -1,4 +1,5 @@
-// What a seat asks of the sampler, its noise, and the order of tokens. The engine's sampler for the CPU defines correct.
+// What a seat asks of the sampler, its noise, and the order of tokens. The engine's sampler for the CPU defines
+// correct.
 #pragma once
 
 #include "block.cuh"
@@ -63,7 +64,8 @@ __device__ __forceinline__ double gumbel(u64 bits) {
     return -log(-log(u));
 }
 
-// An upper bound of it by the leading zeros of the complement, which passes nearly all tokens over without a logarithm.
+// An upper bound of it by the leading zeros of the complement, which passes nearly all tokens over without a
+// logarithm.
 __device__ __forceinline__ double gumbel_bound(u64 bits) {
     const int high = static_cast<int>(~bits >> 32);
     const int zeros = high ? __clz(high) : 32 + __clz(static_cast<int>(~bits));

@@ -1,9 +1,10 @@
-// What a seat does to its logits: penalties, then bias, then the mask of allowed tokens; and the counts that penalties need.
+// What a seat does to its logits: penalties, then bias, then the mask of allowed tokens; and the counts that
+// penalties need.
 #include "sampling.cuh"
 
 namespace {
 
-constexpr int CHUNK = 1024;
+constexpr int ADJUSTED_TOKENS = 1024;
 
 __device__ float penalized(float logit, unsigned count, const SeatSampling& seat) {
     if (count == 0) return logit;
@@ -15,27 +16,27 @@ __device__ float penalized(float logit, unsigned count, const SeatSampling& seat
 
 }  // namespace
 
-// A block for 1024 tokens of a sample. `counts` [slots][vocab]: 0 for a token not seen, else 1 + times it was generated;
-// `masks` [masks][vocab / 32, rounded up]: a set bit allows.
+// A block for 1024 tokens of a sample. `counts` [slots][vocab]: 0 for a token not seen, else 1 + times it was
+// generated; `masks` [masks][vocab / 32, rounded up]: a set bit allows.
 extern "C" __global__ void __launch_bounds__(256, 1)
     adjust_logits(float* adjusted, const float* logits, const Sample* samples, const SeatSampling* seats,
                   const unsigned* counts, const int* bias_tokens, const float* bias_values, const unsigned* masks,
                   int vocab_size) {
-    __shared__ float bias[CHUNK];
+    __shared__ float bias[ADJUSTED_TOKENS];
     const Sample sample = samples[blockIdx.y];
     if (sample.token < 0) return;
     const SeatSampling seat = seats[sample.seat];
     if (!is_adjusted(sample, seat)) return;
-    const int first = blockIdx.x * CHUNK;
-    for (int i = threadIdx.x; i < CHUNK; i += 256) bias[i] = 0.0f;
+    const int first = blockIdx.x * ADJUSTED_TOKENS;
+    for (int i = threadIdx.x; i < ADJUSTED_TOKENS; i += 256) bias[i] = 0.0f;
     __syncthreads();
     for (int i = threadIdx.x; i < seat.num_bias; i += 256) {
         const int token = bias_tokens[sample.seat * LOGIT_BIAS_MAX + i] - first;
-        if (token >= 0 && token < CHUNK) bias[token] = bias_values[sample.seat * LOGIT_BIAS_MAX + i];
+        if (token >= 0 && token < ADJUSTED_TOKENS) bias[token] = bias_values[sample.seat * LOGIT_BIAS_MAX + i];
     }
     __syncthreads();
     const size_t row = static_cast<size_t>(blockIdx.y) * vocab_size;
-    for (int token = first + threadIdx.x; token < min(first + CHUNK, vocab_size); token += 256) {
+    for (int token = first + threadIdx.x; token < min(first + ADJUSTED_TOKENS, vocab_size); token += 256) {
         float logit = logits[row + token];
         if (seat.count_slot >= 0) {
             logit = penalized(logit, counts[static_cast<size_t>(seat.count_slot) * vocab_size + token], seat);

@@ -1,12 +1,13 @@
 // Weight matrices as kernels read them: dense, or packed blocks of 32 with a scale.
 //
-// A row is read in groups of 64 elements, two blocks of 32. Within a block, lane t of four holds elements 8t .. 8t + 8: for
-// weights and activations alike, so that products pair up on the tensor cores although the order along k is not the
-// fragments' own, and every load is 16 bytes wide (four-bit codes: 8). Packed weights lie in one buffer: the codes [n][groups][GROUP_BYTES] in the
-// order that the lanes want them, then half-precision scales [n][groups][2], then (with HAS_MINIMUM) minimums alike.
+// A row is read in groups of 64 elements, two blocks of 32. Within a block, lane t of four holds elements 8t .. 8t
+// + 8: for weights and activations alike, so that products pair up on the tensor cores although the order along k
+// is not the fragments' own, and every load is 16 bytes wide (four-bit codes: 8). Packed weights lie in one buffer:
+// the codes [n][groups][GROUP_BYTES] in the order that the lanes want them, then half-precision scales
+// [n][groups][2], then (with HAS_MINIMUM) minimums alike.
 //
-// value = scale * code + minimum. Codes are exact in both 16-bit formats; scales are applied in single precision after the
-// products of a block have been summed.
+// value = scale * code + minimum. Codes are exact in both 16-bit formats; scales are applied in single precision
+// after the products of a block have been summed.
 #pragma once
 
 #include "fragments.cuh"
