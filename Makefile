@@ -7,7 +7,7 @@ WEIR := $(TARGET_DIR)/release/weir
 # Set where a Kafka broker of our own is wanted.
 KAFKA := $(filter-out 0,$(WITH_KAFKA))
 
-.PHONY: help up down test check faults bench bench-engine openapi models smollm2 install kafka build
+.PHONY: help up down test check faults bench bench-engine openapi models smollm2 install kafka kernels build
 
 help: ## What there is
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | sort
@@ -44,6 +44,9 @@ bench: install models kafka build bench-engine ## Every benchmark
 
 bench-engine: install models ## Aggregate decode beside llama.cpp's batched bench, same machine and file
 	tests/bench/engine.sh
+
+kernels: ## Compile the CUDA kernels ahead, and hold what the compiler made of them (no GPU needed)
+	@data-plane/kernels/compile.sh
 
 openapi: build ## Write openapi.yaml from what the control plane serves
 	@$(WEIR) openapi > openapi.yaml.new && mv openapi.yaml.new openapi.yaml
