@@ -67,9 +67,21 @@ __device__ void find_digit(Histogram& histogram, u64 wanted) {
     }
 }
 
+// Counts ranks that begin with `prefix` by their next digit.
+struct Counter {
+    Histogram& histogram;
+    u64 prefix;
+    int shift;
+
+    __device__ __forceinline__ void add(u64 rank, u64 weight) const {
+        if (shift < 56 && rank >> (shift + 8) != prefix) return;
+        atomicAdd(&histogram.weights[rank >> shift & 255], weight);
+        atomicAdd(&histogram.counts[rank >> shift & 255], 1u);
+    }
+};
+
 // A rank such that those from it on are the shortest head that weighs at least `wanted`, or 0 if all together weigh
-// less. `visit(add)` calls `add(rank, weight)` for this thread's ranks; of ranks that it leaves out nothing is
-// known.
+// less. `visit(counter)` adds this thread's ranks to the counter; of ranks that it leaves out nothing is known.
 template <class Visit>
 __device__ u64 find_cut(u64 wanted, Visit visit) {
     __shared__ Histogram histogram;
@@ -81,11 +93,7 @@ __device__ u64 find_cut(u64 wanted, Visit visit) {
             histogram.counts[threadIdx.x] = 0;
         }
         __syncthreads();
-        visit([&](u64 rank, u64 weight) {
-            if (shift < 56 && rank >> (shift + 8) != prefix) return;
-            atomicAdd(&histogram.weights[rank >> shift & 255], weight);
-            atomicAdd(&histogram.counts[rank >> shift & 255], 1u);
-        });
+        visit(Counter{histogram, prefix, shift});
         __syncthreads();
         if (threadIdx.x < 32) find_digit(histogram, wanted);
         __syncthreads();
@@ -105,13 +113,13 @@ __device__ u64 top_k_cut(const Task& task) {
     // Each thread's first: the `top_k`-th of those is reached by `top_k` tokens, which leaves few to count.
     u64 first = 0;
     for_each_token(task, [&](int token, float score) { first = max(first, rank_of(score, token)); });
-    const u64 floor = find_cut(wanted, [&](auto add) {
-        if (first > 0) add(first, u64{1});
+    const u64 floor = find_cut(wanted, [&](const Counter& counter) {
+        if (first > 0) counter.add(first, u64{1});
     });
-    const u64 cut = find_cut(wanted, [&](auto add) {
+    const u64 cut = find_cut(wanted, [&](const Counter& counter) {
         for_each_token(task, [&](int token, float score) {
             const u64 rank = rank_of(score, token);
-            if (rank >= floor) add(rank, u64{1});
+            if (rank >= floor) counter.add(rank, u64{1});
         });
     });
     return max(cut, floor);
@@ -129,10 +137,10 @@ __device__ u64 top_p_cut(const Task& task, u64 floor) {
     // All tokens below this score together weigh less than the tail that is dropped.
     const double tail = (1.0 - top_p) * (static_cast<double>(mass) / MASS_ONE) / task.vocab_size;
     const float lowest = static_cast<float>(log(tail) - 1e-3);
-    const u64 cut = find_cut(wanted, [&](auto add) {
+    const u64 cut = find_cut(wanted, [&](const Counter& counter) {
         for_each_token(task, [&](int token, float score) {
             const u64 rank = rank_of(score, token);
-            if (score >= lowest && rank >= floor) add(rank, mass_of(score));
+            if (score >= lowest && rank >= floor) counter.add(rank, mass_of(score));
         });
     });
     return max(cut, floor);
