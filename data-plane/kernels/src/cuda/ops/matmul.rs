@@ -59,13 +59,13 @@ pub(super) struct Kernels {
 impl Kernels {
     pub(super) fn load(device: &Device, formats: Formats) -> Result<Self, CudaError> {
         let t = formats.activation.name();
-        // Three stages: 128 rows of 64 activations, and as many of the weight's.
+        // Three stages (128 rows of 64 activations, and as many of the weight's), and the tile's sums in single precision.
         let forms = |weight: &str, group_bytes: usize| {
-            let stages = 3 * TILE * (2 * 64 + group_bytes);
+            let shared_bytes = 3 * TILE * (2 * 64 + group_bytes) + 4 * TILE * TILE;
             Ok::<_, CudaError>(Forms {
                 up_to_16: Kernel::load(device, &format!("matmul_{weight}_{t}_m16"), 0)?,
                 up_to_64: Kernel::load(device, &format!("matmul_{weight}_{t}_m64"), 0)?,
-                tiled: Kernel::load(device, &format!("matmul_{weight}_{t}_tiled"), stages)?,
+                tiled: Kernel::load(device, &format!("matmul_{weight}_{t}_tiled"), shared_bytes)?,
             })
         };
         Ok(Self {
