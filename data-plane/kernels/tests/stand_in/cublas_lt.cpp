@@ -19,9 +19,9 @@
 #define API extern "C" __attribute__((visibility("default"))) int
 
 // In the driver's shared object.
-extern "C" int cuMemGetAddressRange_v2(uintptr_t* base, size_t* bytes, uintptr_t pointer);
+extern "C" __attribute__((visibility("default"))) int cuMemGetAddressRange_v2(uintptr_t* base, size_t* bytes, uintptr_t pointer);
 namespace stand_in {
-int enqueue(void* stream, const char* name, std::function<void()> work);
+__attribute__((visibility("default"))) int enqueue(void* stream, const char* name, std::function<void()> work);
 }
 
 namespace {

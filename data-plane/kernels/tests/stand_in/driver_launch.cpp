@@ -54,6 +54,16 @@ void execute(const Recorded& launch) {
     if (const auto damage = state.memory.damage()) state.fail(ILLEGAL_ADDRESS, name + ": " + *damage);
 }
 
+// Work of a library, such as a matrix product.
+void execute_library(const char* name, const std::function<void()>& work) {
+    auto& state = driver();
+    if (state.executions++ == state.settings.failing_execution)
+        return state.fail(state.settings.failure, std::string(name) + ": failed as a test asked for");
+    work();
+    if (!state.settings.check_memory) return;
+    if (const auto damage = state.memory.damage()) state.fail(ILLEGAL_ADDRESS, std::string(name) + ": " + *damage);
+}
+
 // What the device cannot do.
 int check(const Function& function, dim3 grid, dim3 threads, size_t dynamic_bytes) {
     const uint64_t count = uint64_t(threads.x) * threads.y * threads.z;
@@ -88,6 +98,21 @@ Module* find_module(void* handle) {
 }
 
 }  // namespace
+
+namespace stand_in {
+
+// For libraries: queues work on a stream as a launch is queued. Returns an error of the interface.
+WEIR_STAND_IN_API int enqueue(void* stream_handle, const char* name, std::function<void()> work) {
+    Call call(name);
+    if (const int error = call.ready()) return error;
+    const auto stream = driver().stream(stream_handle);
+    if (!stream) return INVALID_HANDLE;
+    if (driver().launches++ == driver().settings.failing_launch) return driver().settings.failure;
+    enqueue(*stream, [name, work = std::move(work)] { execute_library(name, work); });
+    return SUCCESS;
+}
+
+}  // namespace stand_in
 
 WEIR_API cuModuleLoadData(void** handle, const void* image) {
     Call call("cuModuleLoadData");

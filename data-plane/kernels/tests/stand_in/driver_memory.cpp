@@ -108,6 +108,15 @@ WEIR_API cuMemGetInfo_v2(size_t* free, size_t* total) {
     return SUCCESS;
 }
 
+WEIR_API cuMemGetAddressRange_v2(uintptr_t* base, size_t* bytes, uintptr_t pointer) {
+    Call call("cuMemGetAddressRange_v2");
+    const auto range = driver().memory.range(at(pointer));
+    if (!range) return INVALID_VALUE;
+    if (base) *base = range->first;
+    if (bytes) *bytes = range->second;
+    return SUCCESS;
+}
+
 WEIR_API cuMemAlloc_v2(uintptr_t* address, size_t bytes) {
     Call call("cuMemAlloc_v2");
     if (const int error = ready_outside_capture(call)) return error;

@@ -94,6 +94,12 @@ bool Memory::contains(const void* pointer, size_t bytes) const {
     return offset <= found->second.bytes && bytes <= found->second.bytes - offset;
 }
 
+std::optional<std::pair<uintptr_t, size_t>> Memory::range(const void* pointer) const {
+    if (!contains(pointer, 1)) return {};
+    const auto* found = find(live_, pointer);
+    return std::pair{found->first, found->second.bytes};
+}
+
 bool Memory::stale(const void* pointer) const {
     const auto* found = find(freed_, pointer);
     return found && reinterpret_cast<uintptr_t>(pointer) - found->first < found->second.bytes;

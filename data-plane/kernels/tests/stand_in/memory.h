@@ -30,6 +30,8 @@ public:
 
     // Whether [pointer, pointer + bytes) lies inside one allocation.
     bool contains(const void* pointer, size_t bytes) const;
+    // Start and bytes of the allocation that `pointer` lies in.
+    std::optional<std::pair<uintptr_t, size_t>> range(const void* pointer) const;
     // Whether `pointer` lies in an allocation that was given back.
     bool stale(const void* pointer) const;
 
