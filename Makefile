@@ -12,8 +12,8 @@ KAFKA := $(filter-out 0,$(WITH_KAFKA))
 help: ## What there is
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | sort
 
-up: install smollm2 build $(if $(KAFKA),kafka) ## Start everything, print a first answer and how to go on (DETACH=1: return once it serves; WITH_KAFKA=1: records go through a broker)
-	@$(WEIR) up $(if $(filter-out 0,$(DETACH)),--detach) $(if $(KAFKA),--with-kafka)
+up: install smollm2 build $(if $(KAFKA),kafka) ## Start everything, print a first answer and how to go on (DETACH=1: return once it serves; WITH_KAFKA=1: records go through a broker; DEVICE=cpu|cuda|sim: what the model runs on)
+	@$(WEIR) up $(if $(filter-out 0,$(DETACH)),--detach) $(if $(KAFKA),--with-kafka) $(if $(DEVICE),--device $(DEVICE))
 
 down: ## Stop what `make up DETACH=1` started, and wait for it
 	@if [ -x $(WEIR) ]; then $(WEIR) down; else echo "weir: not built, so nothing runs"; fi

@@ -42,7 +42,7 @@ enum Command {
     /// Run a gateway alone.
     Gateway(ConfigArgs),
     /// Run a worker alone.
-    Worker(ConfigArgs),
+    Worker(worker::WorkerArgs),
     /// Run the ledger alone, verify it, or decide on records that it could not take.
     Ledger(ledger::LedgerArgs),
     /// Print what the admin API needs to pin a model file as a version, as JSON.

@@ -23,6 +23,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail};
 use clap::Args;
 use weir_schemas::kafka::RawKafka;
+use weir_worker::Device;
 
 use crate::logging;
 use crate::process::{Process, block_on};
@@ -49,25 +50,35 @@ pub(crate) struct UpArgs {
     /// Go on in the background, and return once it serves.
     #[arg(long)]
     detach: bool,
-    /// Records go through a Kafka broker of our own.
-    #[arg(long)]
-    with_kafka: bool,
+    #[command(flatten)]
+    choices: Choices,
     /// Set by --detach for the process in the background.
     #[arg(long, hide = true)]
     in_background: bool,
+}
+
+/// What the stack is made of.
+#[derive(Debug, Clone, Copy, Args)]
+struct Choices {
+    /// Records go through a Kafka broker of our own.
+    #[arg(long)]
+    with_kafka: bool,
+    /// What the model runs on: auto, cpu, cuda, or sim (answers are noise).
+    #[arg(long, default_value_t)]
+    device: Device,
 }
 
 pub(crate) fn run(args: &UpArgs) -> anyhow::Result<()> {
     let state = StateDir::here()?;
     state.create()?;
     if args.detach {
-        return detach::run(&state, args.with_kafka);
+        return detach::run(&state, args.choices);
     }
     if args.in_background {
         nix::unistd::setsid().context("cannot leave the terminal's session")?;
     }
     match RunLock::claim(&state)? {
-        Claim::Held(lock) => serve(&state, args.with_kafka, lock),
+        Claim::Held(lock) => serve(&state, args.choices, lock),
         Claim::Taken(occupant) => {
             say(&describe(occupant));
             Ok(())
@@ -87,13 +98,13 @@ fn describe(occupant: Option<Occupant>) -> String {
     }
 }
 
-fn serve(state: &StateDir, with_kafka: bool, mut lock: RunLock) -> anyhow::Result<()> {
+fn serve(state: &StateDir, choices: Choices, mut lock: RunLock) -> anyhow::Result<()> {
     logging::install_for_up(&state.path("log/weir.log"))?;
     let model = std::env::current_dir()?.join(MODEL_FILE);
     if !model.exists() {
         bail!("{MODEL_FILE} is missing; fetch it with: make models");
     }
-    let outcome = block_on(async |process| run_all(state, with_kafka, model, process, &mut lock).await);
+    let outcome = block_on(async |process| run_all(state, choices, model, process, &mut lock).await);
     // The lock is given up last: who finds it free finds nothing running.
     drop(lock);
     outcome
@@ -102,7 +113,7 @@ fn serve(state: &StateDir, with_kafka: bool, mut lock: RunLock) -> anyhow::Resul
 /// Postgres around the components: started first, stopped last.
 async fn run_all(
     state: &StateDir,
-    with_kafka: bool,
+    choices: Choices,
     model: PathBuf,
     process: Process,
     lock: &mut RunLock,
@@ -118,7 +129,7 @@ async fn run_all(
     });
     let url = postgres.url();
     let (mut keeper, cancel) = (Keeper::of(postgres)?, process.cancel.clone());
-    let run = run_with_kafka(state, with_kafka, &url, model, process, lock);
+    let run = run_with_kafka(state, choices, &url, model, process, lock);
     let served = keeper.beside(run, &cancel).await;
     say("weir: stopping Postgres");
     let stopped = keeper.stop().await;
@@ -131,21 +142,21 @@ async fn run_all(
 /// The broker around the components, where one is wanted.
 async fn run_with_kafka(
     state: &StateDir,
-    with_kafka: bool,
+    choices: Choices,
     database_url: &str,
     model: PathBuf,
     process: Process,
     lock: &mut RunLock,
 ) -> anyhow::Result<()> {
     let place = state.clone();
-    if !with_kafka {
+    if !choices.with_kafka {
         // One that a killed run left would otherwise run on for nobody.
         tokio::task::spawn_blocking(move || match KafkaNode::left_over(&place)? {
             Some(mut kafka) => kafka.stop(),
             None => Ok(()),
         })
         .await??;
-        return run_components(state, database_url, None, model, process, lock).await;
+        return run_components(state, database_url, choices.device, None, model, process, lock).await;
     }
     say("weir: starting Kafka");
     let (kafka, origin) = tokio::task::spawn_blocking(move || KafkaNode::start(&place)).await??;
@@ -157,7 +168,7 @@ async fn run_with_kafka(
     });
     let settings = Some(kafka.settings());
     let (mut keeper, cancel) = (Keeper::of(kafka)?, process.cancel.clone());
-    let run = run_components(state, database_url, settings, model, process, lock);
+    let run = run_components(state, database_url, choices.device, settings, model, process, lock);
     let served = keeper.beside(run, &cancel).await;
     say("weir: stopping Kafka");
     let stopped = keeper.stop().await;
@@ -168,6 +179,7 @@ async fn run_with_kafka(
 async fn run_components(
     state: &StateDir,
     database_url: &str,
+    device: Device,
     kafka: Option<RawKafka>,
     model: PathBuf,
     mut process: Process,
@@ -176,7 +188,7 @@ async fn run_components(
     let mut stack = Stack::default();
     let cancel = process.cancel.clone();
     let booted = tokio::select! {
-        booted = boot(state, database_url, kafka, model, &mut process, &mut stack) => Some(booted),
+        booted = boot(state, database_url, device, kafka, model, &mut process, &mut stack) => Some(booted),
         () = cancel.cancelled() => None,
     };
     let outcome = match booted {
@@ -199,12 +211,13 @@ async fn run_components(
 async fn boot(
     state: &StateDir,
     database_url: &str,
+    device: Device,
     kafka: Option<RawKafka>,
     model: PathBuf,
     process: &mut Process,
     stack: &mut Stack,
 ) -> anyhow::Result<String> {
-    let components = components::start(state, database_url, kafka, process, stack).await?;
+    let components = components::start(state, database_url, device, kafka, process, stack).await?;
     for (usual, url) in &components.moved {
         say(&format!("weir: port {usual} is taken; using {url} instead"));
     }

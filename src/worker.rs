@@ -1,14 +1,29 @@
 //! `weir worker`.
 
 use anyhow::Context;
+use clap::Args;
 use tokio_util::sync::CancellationToken;
-use weir_worker::{Config, Deps};
+use weir_worker::{Config, Deps, Device};
 
+use crate::config::RawFile;
 use crate::process::{Process, run_alone};
 use crate::{ConfigArgs, ops};
 
-pub(crate) fn run(args: &ConfigArgs) -> anyhow::Result<()> {
-    run_alone(args, |file| Ok(Config::try_from(file.worker)?), serve)
+#[derive(Debug, Args)]
+pub(crate) struct WorkerArgs {
+    #[command(flatten)]
+    config: ConfigArgs,
+    /// What models run on, whatever the file says: auto, cpu, cuda, or sim (answers are noise).
+    #[arg(long)]
+    device: Option<Device>,
+}
+
+pub(crate) fn run(args: &WorkerArgs) -> anyhow::Result<()> {
+    let check = |mut file: RawFile| {
+        file.worker.device = args.device.unwrap_or(file.worker.device);
+        Ok(Config::try_from(file.worker)?)
+    };
+    run_alone(&args.config, check, serve)
 }
 
 async fn serve(config: Config, ops: ops::RawConfig, mut process: Process) -> anyhow::Result<()> {

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use anyhow::Context;
 use tokio_util::sync::CancellationToken;
 use weir_schemas::kafka::RawKafka;
+use weir_worker::Device;
 
 use super::admin::Admin;
 use super::dev_env;
@@ -57,6 +58,7 @@ struct Given<'a> {
 pub(super) async fn start(
     state: &StateDir,
     database_url: &str,
+    device: Device,
     kafka: Option<RawKafka>,
     process: &mut Process,
     stack: &mut Stack,
@@ -67,7 +69,7 @@ pub(super) async fn start(
     let mut given = Given { state, database_url, internal_secret_file, kafka, process, stack };
     let control_plane = start_control_plane(&mut given).await?;
     let ledger_url = start_ledger(&mut given).await?;
-    let worker_ready = start_worker(&mut given, &control_plane.rpc_url, &ledger_url).await?;
+    let worker_ready = start_worker(&mut given, device, &control_plane.rpc_url, &ledger_url).await?;
     let (gateway_addr, gateway_ready) = start_gateway(&mut given, &control_plane.rpc_url, ledger_url).await?;
     given.process.registered();
     let http_addr = control_plane.http_addr;
@@ -141,6 +143,7 @@ async fn start_ledger(given: &mut Given<'_>) -> anyhow::Result<String> {
 
 async fn start_worker(
     given: &mut Given<'_>,
+    device: Device,
     control_plane: &str,
     ledger: &str,
 ) -> anyhow::Result<ReadyProbe> {
@@ -148,6 +151,7 @@ async fn start_worker(
         port_fallback: true,
         data_dir: folder(given.state, "worker")?,
         pool: POOL.to_owned(),
+        device,
         control_plane: control_plane.to_owned(),
         ledger: ledger.to_owned(),
         kafka: given.kafka.clone(),

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 
+use super::Choices;
 use super::lock::{self, Occupant};
 use super::state_dir::StateDir;
 use crate::screen::{say, say_part};
@@ -15,7 +16,7 @@ use crate::screen::{say, say_part};
 const POLL: Duration = Duration::from_millis(50);
 
 /// Starts the copy and waits until it serves, or until it gave up. Ctrl-C here leaves it running.
-pub(super) fn run(state: &StateDir, with_kafka: bool) -> anyhow::Result<()> {
+pub(super) fn run(state: &StateDir, choices: Choices) -> anyhow::Result<()> {
     if lock::is_held_for_good(state)? {
         return wait_for_other(state);
     }
@@ -26,7 +27,8 @@ pub(super) fn run(state: &StateDir, with_kafka: bool) -> anyhow::Result<()> {
     let program = std::env::current_exe().context("this program's own file is gone")?;
     let mut child = Command::new(program)
         .args(["up", "--in-background"])
-        .args(with_kafka.then_some("--with-kafka"))
+        .args(choices.with_kafka.then_some("--with-kafka"))
+        .args(["--device", choices.device.name()])
         .stdin(Stdio::null())
         .stdout(log.try_clone()?)
         .stderr(log)

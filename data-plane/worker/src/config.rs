@@ -9,6 +9,8 @@ use weir_schemas::kafka::{Kafka, KafkaConfigError, RawKafka};
 use weir_schemas::rpc::auth::{InternalSecret, SecretError};
 use weir_schemas::rpc::setting::{self, SettingError};
 
+use crate::device::{Device, RawSim, Sim};
+
 /// Share of the memory that the cgroup allows which the KV pool takes by default: small, because weights, the
 /// other processes of `weir up` and the page cache want theirs.
 pub(crate) const DEFAULT_KV_MEMORY_PERCENT: u8 = 10;
@@ -43,6 +45,8 @@ pub struct RawConfig {
     pub kafka: RawKafka,
     /// File with the installation's secret.
     pub internal_secret_file: PathBuf,
+    /// What runs the forward passes.
+    pub device: Device,
     /// Compute threads; 0: one for each core.
     pub threads: usize,
     /// The KV pool's share of the memory that the cgroup allows.
@@ -57,6 +61,8 @@ pub struct RawConfig {
     pub step_tokens: u32,
     /// How long running sequences may go on after a stop was asked for.
     pub drain_timeout_ms: u64,
+    /// The simulated device.
+    pub sim: RawSim,
 }
 
 impl Default for RawConfig {
@@ -71,6 +77,7 @@ impl Default for RawConfig {
             ledger: "http://127.0.0.1:7103".to_owned(),
             kafka: RawKafka::default(),
             internal_secret_file: PathBuf::from("/etc/weir/internal_secret"),
+            device: Device::default(),
             threads: 0,
             kv_memory_percent: DEFAULT_KV_MEMORY_PERCENT,
             kv_memory_max_bytes: 0,
@@ -78,6 +85,7 @@ impl Default for RawConfig {
             max_seats: DEFAULT_MAX_SEATS,
             step_tokens: DEFAULT_STEP_TOKENS,
             drain_timeout_ms: 30_000,
+            sim: RawSim::default(),
         }
     }
 }
@@ -94,6 +102,14 @@ pub enum ConfigError {
     /// A number outside its range, or an address that is none.
     #[error("worker.{0}")]
     Setting(#[from] SettingError),
+    /// The simulated device.
+    #[error("worker.sim.{key}: {reason}")]
+    Sim {
+        /// The setting.
+        key: &'static str,
+        /// What is wrong with it.
+        reason: &'static str,
+    },
     /// No pool name, so nothing would ever be served.
     #[error("worker.pool is empty")]
     EmptyPool,
@@ -111,6 +127,8 @@ pub struct Config {
     pub(crate) ledger: String,
     pub(crate) kafka: Option<Kafka>,
     pub(crate) secret: InternalSecret,
+    pub(crate) device: Device,
+    pub(crate) sim: Sim,
     pub(crate) threads: usize,
     pub(crate) kv_memory: KvMemory,
     pub(crate) max_seats: u32,
@@ -146,6 +164,7 @@ impl TryFrom<RawConfig> for Config {
             ledger,
             kafka,
             internal_secret_file,
+            device,
             threads,
             kv_memory_percent,
             kv_memory_max_bytes,
@@ -153,6 +172,7 @@ impl TryFrom<RawConfig> for Config {
             max_seats,
             step_tokens,
             drain_timeout_ms,
+            sim,
         } = raw;
         setting::in_range("kv_memory_percent", u64::from(kv_memory_percent), 1, 90)?;
         setting::in_range("max_seats", u64::from(max_seats), 1, u64::from(SEATS_LIMIT))?;
@@ -173,6 +193,8 @@ impl TryFrom<RawConfig> for Config {
             ledger,
             kafka: kafka.try_into().map_err(ConfigError::Kafka)?,
             secret: InternalSecret::from_file(&internal_secret_file).map_err(ConfigError::Secret)?,
+            device,
+            sim: sim.try_into()?,
             threads,
             kv_memory: match kv_memory_bytes {
                 0 => KvMemory::Share {

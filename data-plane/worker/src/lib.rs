@@ -8,6 +8,7 @@
 mod artifact;
 mod cache_salt;
 mod config;
+mod device;
 mod execution;
 mod host;
 mod load;
@@ -21,4 +22,5 @@ mod versions;
 
 pub use artifact::{ArtifactError, Inspection, inspect};
 pub use config::{Config, ConfigError, RawConfig};
+pub use device::{Device, RawSim, UnknownDevice};
 pub use start::{Deps, ReadyProbe, Running, StartError, start};

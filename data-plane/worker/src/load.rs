@@ -5,14 +5,16 @@ use std::sync::Arc;
 
 use weir_engine::engine::Engine;
 use weir_engine::executor::cpu::{CpuConfig, CpuExecutor};
+use weir_engine::executor::sim::{SimConfig, SimExecutor};
 use weir_engine::model::{LoadError as ModelError, ModelFile};
-use weir_engine::{EngineConfig, EngineError};
+use weir_engine::{EngineConfig, EngineError, Executor};
 use weir_schemas::config_snapshot::PinnedVersion;
 use weir_text::TextModel;
 
 use crate::artifact::{ArtifactError, ArtifactStore, model_text};
 use crate::config::KvMemory;
-use crate::host;
+use crate::device::{Device, Sim};
+use crate::host::{self, EngineHandle};
 use crate::memory;
 use crate::metrics::Metrics;
 use crate::versions::LoadedVersion;
@@ -31,6 +33,8 @@ pub(crate) enum LoadError {
         #[source]
         source: ModelError,
     },
+    #[error("this build has no CUDA backend; set worker.device to auto or cpu")]
+    NoCuda,
     #[error("the engine cannot start")]
     Engine(#[from] EngineError),
     #[error("no thread for the step loop")]
@@ -55,6 +59,8 @@ impl LoadError {
 #[derive(Debug)]
 pub(crate) struct Loader {
     pub(crate) artifacts: ArtifactStore,
+    pub(crate) device: Device,
+    pub(crate) sim: Sim,
     pub(crate) threads: usize,
     pub(crate) kv_memory: KvMemory,
     pub(crate) max_seats: u32,
@@ -76,14 +82,53 @@ impl Loader {
         }
         let text = TextModel::new(text)
             .map_err(|source| ArtifactError::Text { path: path.display().to_string(), source })?;
-        let executor = CpuExecutor::load_file(&file, &self.cpu_config(pinned)).map_err(model_error)?;
-        tracing::info!(version = %pinned.id, isa = executor.isa_name(), "{}", executor.kv_capacity());
-        let config = EngineConfig::for_capacity(&weir_engine::Executor::capacity(&executor));
-        let engine = Engine::new(config, executor)?;
-        let name = pinned.id.to_string();
-        let engine = host::spawn(engine, Arc::new(text), &name, self.metrics.engine(pinned.id))
-            .map_err(LoadError::Thread)?;
-        Ok(LoadedVersion { engine, text_bytes, text_digest })
+        let (device, text) = (self.device(), Arc::new(text));
+        let engine = match device {
+            Device::Auto | Device::Cpu => {
+                let executor =
+                    CpuExecutor::load_file(&file, &self.cpu_config(pinned)).map_err(model_error)?;
+                tracing::info!(version = %pinned.id, isa = executor.isa_name(), "{}", executor.kv_capacity());
+                self.serve(executor, text, pinned)?
+            }
+            Device::Cuda => return Err(LoadError::NoCuda),
+            Device::Sim => {
+                tracing::warn!(version = %pinned.id, "the device is simulated: answers are noise");
+                self.serve(SimExecutor::new(self.sim_config(&file, pinned)), text, pinned)?
+            }
+        };
+        Ok(LoadedVersion { engine, device, text_bytes, text_digest })
+    }
+
+    /// What `auto` stands for in this build, on this machine.
+    fn device(&self) -> Device {
+        match self.device {
+            Device::Auto => Device::Cpu,
+            chosen => chosen,
+        }
+    }
+
+    fn serve<X: Executor + 'static>(
+        &self,
+        executor: X,
+        text: Arc<TextModel>,
+        pinned: &PinnedVersion,
+    ) -> Result<EngineHandle, LoadError> {
+        let engine = Engine::new(EngineConfig::for_capacity(&executor.capacity()), executor)?;
+        host::spawn(engine, text, &pinned.id.to_string(), self.metrics.engine(pinned.id))
+            .map_err(LoadError::Thread)
+    }
+
+    /// No weights: the file only tells what tokens and positions there are.
+    fn sim_config(&self, file: &ModelFile, pinned: &PinnedVersion) -> SimConfig {
+        let facts = file.facts();
+        SimConfig {
+            num_pages: self.sim.num_pages,
+            max_seats: self.max_seats,
+            max_step_tokens: self.step_tokens,
+            context_limit: pinned.context_limit.min(facts.context_limit),
+            vocab_size: facts.vocab_size,
+            cost: self.sim.cost,
+        }
     }
 
     fn cpu_config(&self, pinned: &PinnedVersion) -> CpuConfig {

@@ -234,6 +234,8 @@ fn config_client(
 fn loader(config: &Config, metrics: Metrics) -> Loader {
     Loader {
         artifacts: ArtifactStore::new(&config.data_dir),
+        device: config.device,
+        sim: config.sim,
         threads: config.threads,
         kv_memory: config.kv_memory,
         max_seats: config.max_seats,

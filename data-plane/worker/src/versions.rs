@@ -9,12 +9,15 @@ use tokio::sync::watch;
 use weir_schemas::config_snapshot::PinnedVersion;
 use weir_schemas::ids::VersionId;
 
+use crate::device::Device;
 use crate::host::{EngineHandle, EngineStatus};
 
 /// A version that serves.
 #[derive(Debug)]
 pub(crate) struct LoadedVersion {
     pub(crate) engine: EngineHandle,
+    /// What it runs on, never [`Device::Auto`].
+    pub(crate) device: Device,
     /// The model text in its canonical form, as gateways fetch it.
     pub(crate) text_bytes: Vec<u8>,
     pub(crate) text_digest: String,

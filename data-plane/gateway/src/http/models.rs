@@ -1,5 +1,6 @@
 //! `GET /v1/models` and `GET /v1/models/{model}`: the aliases of the config in force.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use axum::Json;
@@ -19,6 +20,8 @@ pub(super) struct Model {
     object: &'static str,
     created: i64,
     owned_by: &'static str,
+    /// What its ready replicas run on, in alphabetical order; `sim` means that answers are noise.
+    device: BTreeSet<String>,
 }
 
 #[derive(Debug, Serialize)]
@@ -32,7 +35,8 @@ pub(super) async fn list(
     headers: HeaderMap,
 ) -> Result<Json<ModelList>, GatewayError> {
     let config = authenticated(&edge, &headers)?;
-    let data = config.aliases().filter(|alias| is_served(&config, alias)).map(model).collect();
+    let served = config.aliases().filter(|alias| is_served(&config, alias));
+    let data = served.map(|alias| model(&edge, &config, alias)).collect();
     Ok(Json(ModelList { object: "list", data }))
 }
 
@@ -43,7 +47,7 @@ pub(super) async fn retrieve(
 ) -> Result<Json<Model>, GatewayError> {
     let config = authenticated(&edge, &headers)?;
     let alias = config.alias(&name).filter(|alias| is_served(&config, alias));
-    alias.map(|alias| Json(model(alias))).ok_or(GatewayError::UnknownModel { model: name })
+    alias.map(|alias| Json(model(&edge, &config, alias))).ok_or(GatewayError::UnknownModel { model: name })
 }
 
 fn authenticated(edge: &Edge, headers: &HeaderMap) -> Result<Arc<IndexedConfig>, GatewayError> {
@@ -58,6 +62,14 @@ fn is_served(config: &IndexedConfig, alias: &Alias) -> bool {
     alias.targets.iter().any(|target| target.weight > 0 && config.version(target.version).is_some())
 }
 
-fn model(alias: &Alias) -> Model {
-    Model { id: alias.name.clone(), object: "model", created: alias.created_at.timestamp(), owned_by: "weir" }
+fn model(edge: &Edge, config: &IndexedConfig, alias: &Alias) -> Model {
+    let versions = alias.targets.iter().filter(|target| target.weight > 0).map(|target| target.version);
+    let replicas = versions.flat_map(|version| edge.pipeline.registry.ready(config, version));
+    Model {
+        id: alias.name.clone(),
+        object: "model",
+        created: alias.created_at.timestamp(),
+        owned_by: "weir",
+        device: replicas.map(|(_, replica)| replica.load.device).collect(),
+    }
 }

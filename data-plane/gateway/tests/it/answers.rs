@@ -126,6 +126,7 @@ async fn models_and_health() {
     assert_eq!(list["object"], "list");
     assert_eq!(list["data"][0]["id"], MODEL);
     assert_eq!(list["data"][0]["object"], "model");
+    assert_eq!(list["data"][0]["device"], json!(["sim"]));
     let one = harness.client.get(&format!("/v1/models/{MODEL}"), Some(&harness.token)).await.json();
     assert_eq!(one, list["data"][0]);
     let none = harness.client.get("/v1/models/org/none", Some(&harness.token)).await;

@@ -82,7 +82,8 @@ impl Drop for AbortOnPanic {
 impl<X: Executor> StepLoop<X> {
     fn run(mut self) {
         loop {
-            if self.attempts.is_empty() {
+            // Without an attempt there may still be rows in flight of sequences that ended: they hold pages.
+            if self.attempts.is_empty() && !self.engine.has_work() {
                 self.publish();
                 match self.arrivals.blocking_recv() {
                     Some(attempt) => self.add(*attempt),
@@ -129,7 +130,7 @@ impl<X: Executor> StepLoop<X> {
     }
 
     fn step(&mut self) {
-        if self.attempts.is_empty() {
+        if !self.engine.has_work() {
             return;
         }
         let started = Instant::now();

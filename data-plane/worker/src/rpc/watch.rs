@@ -89,5 +89,6 @@ fn ready(version: &LoadedVersion) -> VersionLoad {
         queued_prefill_tokens: load.queued_prefill_tokens,
         prefill_tokens_per_s: status.rates.prefill_tokens_per_s,
         decode_tokens_per_s: status.rates.decode_tokens_per_s,
+        device: version.device.name().to_owned(),
     }
 }

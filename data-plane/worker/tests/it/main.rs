@@ -4,6 +4,7 @@
 
 mod aborts;
 mod completion;
+mod device;
 mod inspection;
 mod prefix_cache;
 mod records;

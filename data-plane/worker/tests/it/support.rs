@@ -25,7 +25,7 @@ use weir_schemas::rpc::worker::{
     SessionRequest, StepMessage, VersionLoad, VersionState, WatchRequest,
 };
 use weir_text::{ModelText, TextModel};
-use weir_worker::{Config, Deps, RawConfig, Running};
+use weir_worker::{Config, Deps, Device, RawConfig, Running};
 
 pub(crate) const SECRET: &str = "0123456789abcdef0123456789abcdef";
 /// Shorter than the model's own, so that the KV pool of a test stays small.
@@ -89,7 +89,16 @@ impl TestWorker {
         Self::start_in(tempfile::tempdir().unwrap(), pinned).await
     }
 
+    /// One on a device of choice; whether it loads is to be seen.
+    pub(crate) async fn on(device: Device) -> Self {
+        Self::start_on(tempfile::tempdir().unwrap(), pinned(), device).await
+    }
+
     pub(crate) async fn start_in(folder: TempDir, pinned: PinnedVersion) -> Self {
+        Self::start_on(folder, pinned, Device::Auto).await
+    }
+
+    async fn start_on(folder: TempDir, pinned: PinnedVersion, device: Device) -> Self {
         store_snapshot(folder.path(), pinned);
         std::fs::write(folder.path().join("secret"), SECRET).unwrap();
         let raw = RawConfig {
@@ -100,6 +109,7 @@ impl TestWorker {
             control_plane: "http://127.0.0.1:9".into(),
             ledger: "http://127.0.0.1:9".into(),
             kv_memory_bytes: 96 << 20,
+            device,
             max_seats: 16,
             drain_timeout_ms: 100,
             ..RawConfig::default()

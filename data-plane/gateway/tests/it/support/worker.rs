@@ -90,6 +90,7 @@ impl ScriptedWorker {
             seats: 64,
             pages: 100,
             pages_free: 100,
+            device: "sim".into(),
             ..VersionLoad::default()
         });
         let broken = CancellationToken::new();
