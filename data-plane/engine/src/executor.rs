@@ -8,6 +8,8 @@ use crate::sequence::TokenId;
 use crate::step::{Page, StepOutput, StepPlan, TokenMask};
 
 pub mod cpu;
+#[cfg(feature = "cuda")]
+pub mod cuda;
 pub mod sim;
 
 /// What an executor can hold and do. Constant from load to drop.

@@ -12,7 +12,7 @@ mod model_file;
 pub mod ops;
 mod scratch;
 mod tokenizer_metadata;
-mod weights;
+pub(crate) mod weights;
 
 pub use facts::ModelFacts;
 pub use load_error::LoadError;

@@ -19,14 +19,10 @@ pub struct Projection<'a, M> {
     pub accumulate: bool,
 }
 
-/// One set of kernels. Activations are row-major `[rows, columns]` of `f32`; lengths that do not fit together are bugs
-/// and panic. A row's result has the same bits whatever other rows are in the call.
-pub trait Ops: Send {
-    /// A weight in the form that these kernels read.
+/// Brings matrices of a file into the form that some kernels read.
+pub trait MatrixLoader {
+    /// A weight in that form.
     type Matrix: Debug + Send;
-
-    /// How keys and values are kept.
-    const KV_TYPE: KvType;
 
     /// Brings `rows` rows of `columns` into that form; the reason if these kernels cannot.
     ///
@@ -39,6 +35,13 @@ pub trait Ops: Send {
         rows: usize,
         columns: usize,
     ) -> Result<Self::Matrix, String>;
+}
+
+/// One set of kernels. Activations are row-major `[rows, columns]` of `f32`; lengths that do not fit together are bugs
+/// and panic. A row's result has the same bits whatever other rows are in the call.
+pub trait Ops: MatrixLoader + Send {
+    /// How keys and values are kept.
+    const KV_TYPE: KvType;
 
     /// Rows `tokens` of an embedding table, exactly.
     fn embed(&self, table: &Self::Matrix, tokens: &[u32], out: &mut [f32]);
@@ -76,10 +79,8 @@ impl CpuOps {
     }
 }
 
-impl Ops for CpuOps {
+impl MatrixLoader for CpuOps {
     type Matrix = PackedMatrix;
-
-    const KV_TYPE: KvType = KvType::F16;
 
     fn matrix(
         &self,
@@ -90,6 +91,10 @@ impl Ops for CpuOps {
     ) -> Result<PackedMatrix, String> {
         PackedMatrix::pack(ggml_type, bytes, rows, columns).map_err(|error| error.to_string())
     }
+}
+
+impl Ops for CpuOps {
+    const KV_TYPE: KvType = KvType::F16;
 
     fn embed(&self, table: &PackedMatrix, tokens: &[u32], out: &mut [f32]) {
         self.cpu.embed(table, tokens, 1.0, out);
@@ -135,10 +140,8 @@ pub struct ReferenceMatrix {
 /// Weight rows multiplied by all inputs before the next ones are read: they stay in a cache of 256 kB.
 const WEIGHT_BYTES_AT_ONCE: usize = 128 << 10;
 
-impl Ops for ReferenceOps {
+impl MatrixLoader for ReferenceOps {
     type Matrix = ReferenceMatrix;
-
-    const KV_TYPE: KvType = KvType::F32;
 
     fn matrix(
         &self,
@@ -153,6 +156,10 @@ impl Ops for ReferenceOps {
         dequantize(ggml_type, bytes, &mut values).map_err(|error| error.to_string())?;
         Ok(ReferenceMatrix { columns, values })
     }
+}
+
+impl Ops for ReferenceOps {
+    const KV_TYPE: KvType = KvType::F32;
 
     fn embed(&self, table: &ReferenceMatrix, tokens: &[u32], out: &mut [f32]) {
         for (token, out) in tokens.iter().zip(out.chunks_exact_mut(table.columns)) {

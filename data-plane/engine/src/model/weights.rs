@@ -7,38 +7,38 @@ use weir_kernels::quant::dequantize;
 
 use super::facts::{ModelFacts, shortened};
 use super::load_error::LoadError;
-use super::ops::Ops;
+use super::ops::MatrixLoader;
 
 /// The weights of a Llama model.
 #[derive(Debug)]
-pub(super) struct Weights<M> {
+pub(crate) struct Weights<M> {
     /// `[vocab_size, hidden_dim]`.
-    pub(super) token_embedding: M,
-    pub(super) layers: Vec<LayerWeights<M>>,
+    pub(crate) token_embedding: M,
+    pub(crate) layers: Vec<LayerWeights<M>>,
     /// `[hidden_dim]`.
-    pub(super) output_norm: Vec<f32>,
+    pub(crate) output_norm: Vec<f32>,
     /// `[vocab_size, hidden_dim]`; `None` if the token embedding serves as the output head.
     output: Option<M>,
 }
 
 /// One transformer layer. Matrices are `[outputs, inputs]`.
 #[derive(Debug)]
-pub(super) struct LayerWeights<M> {
-    pub(super) attention_norm: Vec<f32>,
-    pub(super) query: M,
-    pub(super) key: M,
-    pub(super) value: M,
-    pub(super) attention_output: M,
-    pub(super) feed_forward_norm: Vec<f32>,
-    pub(super) gate: M,
-    pub(super) up: M,
-    pub(super) down: M,
+pub(crate) struct LayerWeights<M> {
+    pub(crate) attention_norm: Vec<f32>,
+    pub(crate) query: M,
+    pub(crate) key: M,
+    pub(crate) value: M,
+    pub(crate) attention_output: M,
+    pub(crate) feed_forward_norm: Vec<f32>,
+    pub(crate) gate: M,
+    pub(crate) up: M,
+    pub(crate) down: M,
 }
 
 impl<M> Weights<M> {
     /// Loads all tensors. A tensor that is left over is an error: it would change the model's results (a bias, RoPE
     /// frequency factors, an expert), and ignoring it would give wrong numbers quietly.
-    pub(super) fn load<O: Ops<Matrix = M>>(
+    pub(crate) fn load<O: MatrixLoader<Matrix = M>>(
         ops: &O,
         file: &GgufFile,
         facts: &ModelFacts,
@@ -62,7 +62,7 @@ impl<M> Weights<M> {
     }
 
     /// The output head.
-    pub(super) fn output(&self) -> &M {
+    pub(crate) fn output(&self) -> &M {
         self.output.as_ref().unwrap_or(&self.token_embedding)
     }
 }
@@ -73,7 +73,7 @@ struct Tensors<'a, O> {
     used: HashSet<String>,
 }
 
-impl<O: Ops> Tensors<'_, O> {
+impl<O: MatrixLoader> Tensors<'_, O> {
     fn layer(&mut self, layer: usize, facts: &ModelFacts) -> Result<LayerWeights<O::Matrix>, LoadError> {
         let (hidden, inner) = (facts.hidden_dim, facts.feed_forward_dim);
         let (query, kv) = (facts.query_dim(), facts.kv_dim());

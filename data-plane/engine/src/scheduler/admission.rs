@@ -59,7 +59,7 @@ impl Scheduler {
         if self.waiting.len(class) == 0 || !self.admission_worthwhile || round.cut_short {
             return 0;
         }
-        let seats_are_taken = self.num_running() >= self.config.seats;
+        let seats_are_taken = self.free_seats.is_empty();
         if budget.is_spent() || (seats_are_taken && !self.someone_may_yield_to(class)) {
             round.cut_short = true;
             return 0;
@@ -113,7 +113,7 @@ impl Scheduler {
         let num_blocks = self.blocks_to_admit(sequence);
         let wanted = num_blocks - found.blocks + found.unreferenced + self.growth_reserve();
         let missing_blocks = wanted.saturating_sub(self.kv.num_available());
-        let misses_seat = self.num_running() >= self.config.seats;
+        let misses_seat = self.free_seats.is_empty();
         if (misses_seat || missing_blocks > 0)
             && !(is_first && self.reclaim(slot, misses_seat, missing_blocks))
         {

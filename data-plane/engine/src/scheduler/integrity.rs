@@ -11,16 +11,20 @@ impl Scheduler {
     /// # Errors
     /// A text that names the broken invariant.
     pub(crate) fn check_integrity(&self) -> Result<(), String> {
-        let held = self.in_flight.iter().flat_map(|submission| &submission.releases);
-        self.kv.check_integrity(self.slots.iter().map(|sequence| &sequence.block_table).chain(held))?;
+        let held = || self.in_flight.iter().flat_map(|submission| &submission.releases);
+        let tables = self.slots.iter().map(|sequence| &sequence.block_table);
+        self.kv.check_integrity(tables.chain(held().map(|(_, block_table)| block_table)))?;
         let seated = self.slots.iter().filter(|sequence| sequence.has_seat()).count();
         let distinct: HashSet<_> = self.running.iter().collect();
         if seated != self.running.len() || distinct.len() != seated {
             return Err(format!("{} running, {seated} hold pages", self.running.len()));
         }
-        let seats: HashSet<_> = self.slots.iter().filter_map(|sequence| sequence.seat).collect();
-        if seats.len() != seated || seats.len() + self.free_seats.len() != self.config.seats as usize {
-            return Err(format!("{seated} seated on {} seats, {} free", seats.len(), self.free_seats.len()));
+        let taken = self.slots.iter().filter_map(|sequence| sequence.seat);
+        let seats: HashSet<_> =
+            taken.chain(held().map(|(seat, _)| *seat)).chain(self.free_seats.iter().copied()).collect();
+        let num_seats = seated + held().count() + self.free_seats.len();
+        if seats.len() != num_seats || num_seats != self.config.seats as usize {
+            return Err(format!("{num_seats} seats are held or free, {} of them distinct", seats.len()));
         }
         if self.running.len() > self.config.seats as usize {
             return Err(format!("{} running on {} seats", self.running.len(), self.config.seats));

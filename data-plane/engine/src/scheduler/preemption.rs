@@ -16,7 +16,9 @@ impl Scheduler {
     /// flight are collected.
     pub(super) fn reclaim(&mut self, waiting: Slot, seat: bool, num_blocks: u32) -> bool {
         let is_leaving = |slot: &Slot| self.slots[*slot].is_yielding;
-        let seat = seat && !self.running.iter().any(is_leaving);
+        let is_seat_returning = self.running.iter().any(is_leaving)
+            || self.in_flight.iter().any(|submission| !submission.releases.is_empty());
+        let seat = seat && !is_seat_returning;
         let num_blocks = num_blocks.saturating_sub(self.num_returning());
         let yielding = self.running.iter().filter(|slot| self.yields_to(**slot, waiting));
         let (victims, blocks) =

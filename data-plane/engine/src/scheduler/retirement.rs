@@ -6,13 +6,11 @@ use super::slots::Slot;
 use crate::sequence::{FinishReason, SequenceEvent};
 
 impl Scheduler {
-    /// Ends a sequence in whatever state it is. The pages that submissions in flight name stay with them.
+    /// Ends a sequence in whatever state it is. The seat and the pages that submissions in flight name stay with them.
     pub(super) fn retire(&mut self, slot: Slot, reason: FinishReason, events: &mut Vec<SequenceEvent>) {
         let mut sequence = self.slots.remove(slot);
         if let Some((seat, block_table)) = sequence.leave_seat() {
-            // The next sequence may have the seat at once: plans take effect in order, its set-up after these rows.
-            self.free_seats.push(seat);
-            self.discard_rows(slot, block_table);
+            self.discard_rows(slot, seat, block_table);
             let index = self.running.iter().position(|&running| running == slot).expect("it runs");
             self.running.remove(index);
         } else {

@@ -4,15 +4,15 @@ use super::Scheduler;
 use super::slots::Slot;
 use crate::kv_cache::BlockTable;
 use crate::sequence::{FinishReason, SequenceEvent, SequenceId};
-use crate::step::{Sample, TokenMask};
+use crate::step::{Sample, Seat, TokenMask};
 
 /// A plan in flight.
 #[derive(Debug)]
 pub(super) struct Submission {
     /// In the order of the plan's.
     pub(super) rows: Vec<SubmittedRow>,
-    /// Pages of sequences that ended while this was the last submission to name them.
-    pub(super) releases: Vec<BlockTable>,
+    /// Seats and pages of sequences that ended while this was the last submission to name them.
+    pub(super) releases: Vec<(Seat, BlockTable)>,
     /// A batch sequence had to stand back for it.
     pub(super) batch_lacks: bool,
     /// Its masks are with the executor.
@@ -58,8 +58,9 @@ impl Scheduler {
         Some(slots.into_iter().map(|slot| self.slots[slot?].commit.mask()).collect())
     }
 
-    /// Discards what the submissions in flight give for a sequence that is over, and lets the last of them hold its pages.
-    pub(super) fn discard_rows(&mut self, slot: Slot, block_table: BlockTable) {
+    /// Discards what the submissions in flight give for a sequence that is over, and lets the last of them hold its seat and
+    /// its pages.
+    pub(super) fn discard_rows(&mut self, slot: Slot, seat: Seat, block_table: BlockTable) {
         let mut last = None;
         for submission in &mut self.in_flight {
             if let Some(row) = submission.rows.iter_mut().find(|row| row.slot == Some(slot)) {
@@ -68,14 +69,15 @@ impl Scheduler {
             }
         }
         match last {
-            Some(releases) => releases.push(block_table),
-            None => self.kv.release(&block_table),
+            Some(releases) => releases.push((seat, block_table)),
+            None => self.release(&[(seat, block_table)]),
         }
     }
 
-    /// Gives back what a collected submission held.
-    pub(super) fn release(&mut self, releases: &[BlockTable]) {
-        for block_table in releases {
+    /// Gives seats and pages back.
+    pub(super) fn release(&mut self, releases: &[(Seat, BlockTable)]) {
+        for (seat, block_table) in releases {
+            self.free_seats.push(*seat);
             self.kv.release(block_table);
         }
         self.admission_worthwhile |= !releases.is_empty();
@@ -84,6 +86,7 @@ impl Scheduler {
     /// Pages that come back when what is in flight is collected: of those who ended, and of those who give way.
     pub(super) fn num_returning(&self) -> u32 {
         let ended = self.in_flight.iter().flat_map(|submission| &submission.releases);
+        let ended = ended.map(|(_, block_table)| block_table);
         let running = self.running.iter().map(|&slot| &self.slots[slot]);
         let yielding = running.filter(|sequence| sequence.is_yielding).map(|sequence| &sequence.block_table);
         let blocks = ended.chain(yielding).flat_map(BlockTable::blocks);

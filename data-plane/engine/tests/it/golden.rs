@@ -4,7 +4,7 @@
 //! checked by `make models`.
 
 mod driver;
-mod fixture;
+pub(crate) mod fixture;
 mod invariance;
 mod numbers;
 mod whole_engine;

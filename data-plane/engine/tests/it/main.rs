@@ -10,6 +10,8 @@
 )]
 
 mod batching;
+#[cfg(feature = "cuda")]
+mod cuda;
 mod ends;
 mod fairness;
 mod golden;

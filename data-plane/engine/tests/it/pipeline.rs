@@ -68,7 +68,7 @@ fn a_stop_discards_the_row_in_flight_and_its_pages_come_back_with_it() {
 }
 
 #[test]
-fn a_cancelled_sequence_is_over_at_once_and_its_seat_serves_the_next_plan() {
+fn a_cancelled_sequence_is_over_at_once_and_its_seat_comes_back_with_its_pages() {
     let mut harness = pipelined(50, 1);
     let victim = harness.add(request(1, 40, 50));
     let next = harness.add(request(2, 40, 3));

@@ -1,5 +1,7 @@
 //! Sampling: what the device keeps for each seat, and how the next tokens are chosen from logits.
 
+use std::ops::Range;
+
 use super::{Operations, StepInputs};
 use crate::cuda::launch::Kernel;
 use crate::cuda::{CudaError, Device, DeviceBuffer, PinnedBuffer};
@@ -10,6 +12,8 @@ pub const BIAS_MAX: usize = 1024;
 pub const TOP_LOGPROBS_MAX: usize = 20;
 /// Log-probabilities of a sample: the chosen token's, then the alternatives'.
 const LOGPROBS: usize = 1 + TOP_LOGPROBS_MAX;
+/// Numbers of a sample in the step's data.
+const SAMPLE_INTS: usize = 4;
 
 /// How a seat's tokens are chosen.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -246,8 +250,8 @@ impl Operations {
         unsafe { launch.submit((1, 1), SAMPLING_BLOCK) }
     }
 
-    /// Chooses a token for each of the step's first `num_samples` samples from its logits, `[samples, vocab_size]`: penalties, bias,
-    /// mask, then temperature, top-k, top-p, min-p and noise, as the engine's sampler has it. The seats remember theirs.
+    /// Chooses a token for some of the step's samples from their logits, `[all samples, vocab_size]`: penalties, bias, mask,
+    /// then temperature, top-k, top-p, min-p and noise, as the engine's sampler has it. The seats remember theirs.
     ///
     /// # Errors
     /// [`CudaError::Driver`].
@@ -255,21 +259,29 @@ impl Operations {
         &self,
         logits: &DeviceBuffer<f32>,
         step: &StepInputs,
-        num_samples: usize,
+        which: Range<usize>,
         tables: &mut SeatTables,
     ) -> Result<(), CudaError> {
-        let vocab_size = check_samples(logits, step, num_samples, tables);
-        let samples = step.layout().samples;
-        let launch = self.launch(&self.sampling.adjust_logits).writes(&mut tables.adjusted).reads(logits);
+        let vocab_size = check_samples(logits, step, &which, tables);
+        if which.is_empty() {
+            return Ok(());
+        }
+        let (first, num_samples) = (which.start, which.len());
+        let samples = step.layout().samples + SAMPLE_INTS * first;
+        let launch = self.launch(&self.sampling.adjust_logits);
+        let launch =
+            launch.reads_from(&tables.adjusted, first * vocab_size).reads_from(logits, first * vocab_size);
         let launch =
             launch.reads_from(step.device(), samples).reads(&tables.parameters).reads(&tables.counts);
         let launch = launch.reads(&tables.bias_tokens).reads(&tables.bias_values).reads(&tables.masks);
         let blocks = vocab_size.div_ceil(ADJUSTED_TOKENS);
         // SAFETY: the arguments of `adjust_logits`; lengths were checked, seats and masks when they were written.
         unsafe { launch.int(vocab_size).submit((blocks, num_samples), ADJUSTED_BLOCK)? };
-        let launch = self.launch(&self.sampling.sample_tokens).writes(&mut tables.sampled);
+        let launch = self.launch(&self.sampling.sample_tokens).reads_from(&tables.sampled, first);
         let launch = launch.writes(&mut tables.last_token).writes(&mut tables.counts);
-        let launch = launch.reads(logits).reads(&tables.adjusted).reads_from(step.device(), samples);
+        let launch = launch.reads_from(logits, first * vocab_size);
+        let launch =
+            launch.reads_from(&tables.adjusted, first * vocab_size).reads_from(step.device(), samples);
         // SAFETY: the arguments of `sample_tokens`; as above.
         unsafe { launch.reads(&tables.parameters).int(vocab_size).submit((num_samples, 1), SAMPLING_BLOCK) }
     }
@@ -282,13 +294,20 @@ impl Operations {
         &self,
         logits: &DeviceBuffer<f32>,
         step: &StepInputs,
-        num_samples: usize,
+        which: Range<usize>,
         tables: &mut SeatTables,
     ) -> Result<(), CudaError> {
-        let vocab_size = check_samples(logits, step, num_samples, tables);
-        let launch = self.launch(&self.sampling.token_logprobs).writes(&mut tables.logprobs);
-        let launch = launch.writes(&mut tables.top_tokens).reads(logits).reads(&tables.sampled);
-        let launch = launch.reads_from(step.device(), step.layout().samples).reads(&tables.parameters);
+        let vocab_size = check_samples(logits, step, &which, tables);
+        if which.is_empty() {
+            return Ok(());
+        }
+        let (first, num_samples) = (which.start, which.len());
+        let launch =
+            self.launch(&self.sampling.token_logprobs).reads_from(&tables.logprobs, first * LOGPROBS);
+        let launch = launch.reads_from(&tables.top_tokens, first * TOP_LOGPROBS_MAX);
+        let launch = launch.reads_from(logits, first * vocab_size).reads_from(&tables.sampled, first);
+        let samples = step.layout().samples + SAMPLE_INTS * first;
+        let launch = launch.reads_from(step.device(), samples).reads(&tables.parameters);
         // SAFETY: the arguments of `token_logprobs`; lengths were checked, seats when they were written.
         unsafe { launch.int(vocab_size).submit((num_samples, 1), SAMPLING_BLOCK) }
     }
@@ -297,11 +316,15 @@ impl Operations {
 fn check_samples(
     logits: &DeviceBuffer<f32>,
     step: &StepInputs,
-    num_samples: usize,
+    which: &Range<usize>,
     tables: &SeatTables,
 ) -> usize {
     let limits = step.limits();
-    assert!(num_samples <= limits.rows && limits.rows <= tables.sampled.len(), "samples of the step");
+    let num_samples = which.end;
+    assert!(
+        which.start <= which.end && num_samples <= limits.rows && limits.rows <= tables.sampled.len(),
+        "samples of the step"
+    );
     assert!(limits.seats <= tables.num_seats, "parameters for each seat");
     assert!(logits.len() >= num_samples * tables.vocab_size, "logits for each sample");
     tables.vocab_size

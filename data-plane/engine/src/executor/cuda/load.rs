@@ -1,0 +1,263 @@
+//! Bringing a model to a device: what fits is decided here, once, so that nothing runs out of memory later.
+
+use weir_kernels::cuda::ops::{
+    ActivationType, DevicePages, Formats, KvElement, Operations, SeatTables, StepInputs, StepLimits, Weight,
+};
+use weir_kernels::cuda::{CudaError, Device, Graph};
+
+use super::model::{CudaModel, Extent};
+use super::steps::Outputs;
+use super::tables::HeldTables;
+use super::{CudaExecutor, IN_FLIGHT};
+use crate::executor::{Capacity, LayoutId};
+use crate::model::{LoadError, ModelFacts, ModelFile};
+
+const BLOCK_TOKENS: usize = weir_kernels::kv::BLOCK_TOKENS;
+/// Splits of 256 positions over all decoding rows, for each of which a head's unfinished sums are kept.
+const SPLITS_FOR_EACH_ROW: usize = 32;
+/// Largest decode step that is recorded as a graph; above it launching costs little beside running.
+const GRAPH_ROWS_MAX: usize = 256;
+
+/// The dials of a CUDA executor.
+#[derive(Clone, Debug, PartialEq)]
+pub struct CudaConfig {
+    /// Index of the device.
+    pub ordinal: usize,
+    /// Kernels compiled elsewhere; `None` for those of the build.
+    pub kernels: Option<Vec<u8>>,
+    /// Format of activations, and of weights that do not stay packed.
+    pub activation: ActivationType,
+    /// Format of keys and values.
+    pub kv: KvElement,
+    /// Share of the device's memory that may be in use when all is loaded, in hundredths.
+    pub memory_percent: u8,
+    /// Most sequences in a step.
+    pub max_seats: u32,
+    /// Most new tokens in a step.
+    pub max_step_tokens: u32,
+    /// A shorter context than the model's own; `None` for the model's.
+    pub context_limit: Option<u32>,
+    /// Pages in host memory, for swapping and transfer.
+    pub num_host_pages: u32,
+}
+
+/// Why a model cannot be served from a device.
+#[derive(Debug, thiserror::Error)]
+pub enum CudaLoadError {
+    /// There is no device, or it failed.
+    #[error("the CUDA device cannot be used")]
+    Device(#[from] CudaError),
+    /// The file is no model that this build runs.
+    #[error(transparent)]
+    Model(#[from] LoadError),
+    /// The kernels are made for other heads.
+    #[error("heads of {head_dim} components: the CUDA kernels are made for 64, 128 and 256")]
+    HeadDim {
+        /// The model's.
+        head_dim: usize,
+    },
+    /// A dial is out of range.
+    #[error("{what} is {actual}, allowed is {min} to {max}")]
+    Dial {
+        /// Which.
+        what: &'static str,
+        /// As configured.
+        actual: u64,
+        /// Least allowed.
+        min: u64,
+        /// Most allowed.
+        max: u64,
+    },
+    /// Not enough memory.
+    #[error(
+        "{allowed} bytes of the device's memory may be used, {needed} are needed: {weights} for weights, {pages} for the \
+         pages of {what}; a shorter context, fewer seats or a model with smaller weights would fit"
+    )]
+    DoesNotFit {
+        /// Bytes that the utilisation dial allows of what is free.
+        allowed: u64,
+        /// Bytes needed at least.
+        needed: u64,
+        /// Of these, weights.
+        weights: u64,
+        /// Of these, pages.
+        pages: u64,
+        /// What the pages must hold at least.
+        what: &'static str,
+    },
+}
+
+impl CudaExecutor {
+    /// Loads an open model file onto a device.
+    ///
+    /// # Errors
+    /// [`CudaLoadError`] in words for the operator: no device, no model, or not enough memory and what would fit.
+    pub fn load_file(file: &ModelFile, config: &CudaConfig) -> Result<Self, CudaLoadError> {
+        let facts = file.facts();
+        let context_limit = config.context_limit.unwrap_or(facts.context_limit);
+        check(config, facts, context_limit)?;
+        let device = Device::open_with(config.ordinal, config.kernels.as_deref())?;
+        let formats = Formats { activation: config.activation, kv: config.kv, head_dim: facts.head_dim };
+        let page_bytes = facts.num_layers * DevicePages::layer_bytes(&formats, facts.num_kv_heads);
+        let needs =
+            Needs { page_bytes, seats: config.max_seats as usize, context_limit: context_limit as usize };
+        let (free, total) = device.memory()?;
+        let reserve = total / 100 * (100 - u64::from(config.memory_percent));
+        // Before anything is read: what certainly does not fit.
+        needs.check(free.saturating_sub(reserve), weight_bytes(file))?;
+        let limits = limits(config, facts, context_limit);
+        let operations = Operations::load(&device, formats)?;
+        let model = CudaModel::load(operations, file, &limits)?;
+        let seats = SeatTables::new(
+            &device,
+            facts.vocab_size as usize,
+            (limits.seats, limits.rows),
+            (limits.seats, context_limit as usize),
+            IN_FLIGHT as usize,
+        )?;
+        let outputs = (0..IN_FLIGHT).map(|_| Outputs::new(&device, limits.rows)).collect::<Result<_, _>>()?;
+        // With weights and workspace in place, what is left within the dial goes to the pages.
+        let num_pages = needs.pages(device.memory()?.0.saturating_sub(reserve))?;
+        let limits = StepLimits { pages: num_pages as usize, ..limits };
+        let inputs = StepInputs::new(&device, limits, IN_FLIGHT as usize)?;
+        let pages =
+            DevicePages::new(&device, page_bytes, num_pages as usize, limits.seats, limits.max_blocks)?;
+        let host_bytes = page_bytes * config.num_host_pages as usize;
+        let host_pages = device.pinned(host_bytes)?;
+        let capacity = Capacity {
+            num_pages,
+            page_bytes: page_bytes as u64,
+            layout: LayoutId::of(&format!("cuda {formats:?} {} {}", facts.num_layers, facts.num_kv_heads)),
+            num_layer_groups: 1,
+            num_host_pages: config.num_host_pages,
+            block_tokens: u32::try_from(BLOCK_TOKENS).expect("sixteen"),
+            max_seats: config.max_seats,
+            max_step_tokens: config.max_step_tokens,
+            max_in_flight: IN_FLIGHT,
+            context_limit,
+            vocab_size: facts.vocab_size,
+        };
+        let mut executor = Self {
+            tables: HeldTables::new(limits.seats),
+            top_logprobs: vec![None; limits.seats],
+            device,
+            model,
+            capacity,
+            inputs,
+            pages,
+            seats,
+            graphs: Vec::new(),
+            outputs,
+            in_flight: std::collections::VecDeque::new(),
+            host_pages,
+            next_ticket: 0,
+        };
+        executor.graphs = executor.record_graphs()?;
+        tracing::info!(
+            device = executor.device_name(),
+            model = facts.name.as_deref().unwrap_or("unnamed"),
+            dtype = facts.dtype,
+            weight_bytes = weight_bytes(file),
+            "KV cache size: {} tokens; {} seats; {} graphs",
+            u64::from(num_pages) * BLOCK_TOKENS as u64,
+            config.max_seats,
+            executor.graphs.len()
+        );
+        Ok(executor)
+    }
+
+    /// A graph for each size of decode step: every size up to 8, every 8 up to 64, then every 32.
+    fn record_graphs(&mut self) -> Result<Vec<(usize, Graph)>, CudaError> {
+        let max_rows = self.inputs.limits().rows.min(GRAPH_ROWS_MAX);
+        let sizes = (1..8).chain((8..64).step_by(8)).chain((64..=GRAPH_ROWS_MAX).step_by(32));
+        let sizes = sizes.filter(|size| *size < max_rows).chain([max_rows]);
+        let Self { device, model, inputs, pages, seats, .. } = self;
+        let mut graphs = Vec::new();
+        for size in sizes {
+            let extent = Extent { rows: size, tokens: size, samples: size, is_decode: true };
+            let graph = device.record_graph(|| model.forward(inputs, pages, seats.last_token(), extent))?;
+            graphs.push((size, graph));
+        }
+        Ok(graphs)
+    }
+}
+
+fn limits(config: &CudaConfig, facts: &ModelFacts, context_limit: u32) -> StepLimits {
+    let seats = config.max_seats as usize;
+    StepLimits {
+        tokens: config.max_step_tokens as usize,
+        rows: seats,
+        seats,
+        max_blocks: (context_limit as usize).div_ceil(BLOCK_TOKENS),
+        pages: 0,
+        splits: seats * SPLITS_FOR_EACH_ROW,
+        heads_per_kv: facts.num_heads / facts.num_kv_heads,
+        window: None,
+    }
+}
+
+fn check(config: &CudaConfig, facts: &ModelFacts, context_limit: u32) -> Result<(), CudaLoadError> {
+    if ![64, 128, 256].contains(&facts.head_dim) {
+        return Err(CudaLoadError::HeadDim { head_dim: facts.head_dim });
+    }
+    for (what, actual, min, max) in [
+        ("memory_percent", u64::from(config.memory_percent), 1, 100),
+        ("max_seats", config.max_seats.into(), 1, 1024),
+        ("max_step_tokens", config.max_step_tokens.into(), 1, 16_384),
+        ("context_limit", context_limit.into(), 1, facts.context_limit.into()),
+    ] {
+        if !(min..=max).contains(&actual) {
+            return Err(CudaLoadError::Dial { what, actual, min, max });
+        }
+    }
+    Ok(())
+}
+
+/// Bytes that the file's matrices take on the device.
+fn weight_bytes(file: &ModelFile) -> u64 {
+    let tensors = file.gguf().tensors().iter();
+    let bytes =
+        tensors.map(|tensor| Weight::device_bytes(tensor.ggml_type, (tensor.rows(), tensor.columns())));
+    bytes.map(|bytes| bytes.unwrap_or(usize::MAX) as u64).fold(0, u64::saturating_add)
+}
+
+/// What the pool must hold at least: one request of full length, and a block for each seat.
+#[derive(Debug, Clone, Copy)]
+struct Needs {
+    page_bytes: usize,
+    seats: usize,
+    context_limit: usize,
+}
+
+impl Needs {
+    fn least(&self) -> (usize, &'static str) {
+        let longest = self.context_limit.div_ceil(BLOCK_TOKENS);
+        if longest >= self.seats {
+            (longest, "one request of full length")
+        } else {
+            (self.seats, "a block for each seat")
+        }
+    }
+
+    fn check(&self, allowed: u64, weights: u64) -> Result<(), CudaLoadError> {
+        let (least, what) = self.least();
+        let pages = (least as u64).saturating_mul(self.page_bytes as u64);
+        let needed = pages.saturating_add(weights);
+        if needed <= allowed {
+            Ok(())
+        } else {
+            Err(CudaLoadError::DoesNotFit { allowed, needed, weights, pages, what })
+        }
+    }
+
+    /// Pages that these bytes hold.
+    fn pages(&self, bytes: u64) -> Result<u32, CudaLoadError> {
+        let (least, what) = self.least();
+        let num_pages = bytes / self.page_bytes as u64;
+        if num_pages < least as u64 {
+            let pages = (least as u64).saturating_mul(self.page_bytes as u64);
+            return Err(CudaLoadError::DoesNotFit { allowed: bytes, needed: pages, weights: 0, pages, what });
+        }
+        Ok(u32::try_from(num_pages).unwrap_or(u32::MAX - 1))
+    }
+}
