@@ -1,15 +1,21 @@
-//! The CUDA executor, on the stand-in driver.
+//! The CUDA executor under the real engine, on a driver that runs its kernels on the CPU.
+
+use std::collections::BTreeMap;
 
 use weir_engine::executor::cpu::ReferenceExecutor;
-use weir_engine::executor::cuda::{CudaConfig, CudaExecutor};
+use weir_engine::executor::cuda::{CudaConfig, CudaExecutor, CudaLoadError};
 use weir_engine::model::ModelFile;
 use weir_engine::{
-    Class, Commit, Engine, EngineConfig, Executor, SamplingParams, SequenceEvent, SequenceRequest,
-    TenantIndex, TokenId, Verdict,
+    Class, Commit, Engine, EngineConfig, Executor, FinishReason, SamplingParams, SequenceEvent, SequenceId,
+    SequenceRequest, TenantIndex, TokenId, TokenLogprobs, Verdict,
 };
 use weir_kernels::cuda::ops::{ActivationType, KvElement};
+use weir_stand_in::{Failure, IMAGE, StandIn};
 
-use crate::golden::fixture::model_path;
+use crate::golden::fixture::{config as reference_config, golden, model_path};
+
+/// Most that a log-probability may differ from the reference's: activations are rounded to sixteen bits some 200 times.
+const LOGPROB_TOLERANCE: f32 = 0.05;
 
 struct Free;
 
@@ -19,11 +25,25 @@ impl Commit for Free {
     }
 }
 
-fn greedy(prompt: &[TokenId], max_tokens: u32) -> SequenceRequest {
+fn config() -> CudaConfig {
+    CudaConfig {
+        ordinal: 0,
+        kernels: Some(IMAGE.to_vec()),
+        activation: ActivationType::F16,
+        kv: KvElement::F16,
+        memory_percent: 10,
+        max_seats: 2,
+        max_step_tokens: 66,
+        context_limit: Some(128),
+        num_host_pages: 1,
+    }
+}
+
+fn request(prompt: &[TokenId], max_tokens: u32, sampling: SamplingParams) -> SequenceRequest {
     SequenceRequest {
         prompt: prompt.to_vec(),
         max_tokens,
-        sampling: SamplingParams::GREEDY,
+        sampling,
         logit_bias: Vec::new(),
         is_constrained: false,
         stop_tokens: Vec::new(),
@@ -34,40 +54,90 @@ fn greedy(prompt: &[TokenId], max_tokens: u32) -> SequenceRequest {
     }
 }
 
-fn answer<X: Executor>(executor: X, prompt: &[TokenId], max_tokens: u32) -> Vec<TokenId> {
+/// Tokens and log-probabilities of each request, all of them running together.
+fn answers<X: Executor>(
+    executor: X,
+    requests: &[SequenceRequest],
+) -> BTreeMap<SequenceId, Vec<(TokenId, Option<TokenLogprobs>)>> {
     let mut engine = Engine::new(EngineConfig::for_capacity(&executor.capacity()), executor).unwrap();
-    engine.add(greedy(prompt, max_tokens), Box::new(Free)).unwrap();
-    let mut tokens = Vec::new();
+    let mut answers = BTreeMap::new();
+    for request in requests {
+        answers.insert(engine.add(request.clone(), Box::new(Free)).unwrap(), Vec::new());
+    }
     while engine.has_work() {
         for event in engine.step().unwrap().events {
-            if let SequenceEvent::Token { token, .. } = event {
-                tokens.push(token);
+            match event {
+                SequenceEvent::Token { id, token, logprobs } => {
+                    answers.get_mut(&id).unwrap().push((token, logprobs.map(|logprobs| *logprobs)));
+                }
+                SequenceEvent::Finished { reason, .. } => assert_eq!(reason, FinishReason::Length),
             }
         }
     }
-    tokens
+    answers
+}
+
+/// A greedy answer and a drawn one, prompts chunked beside decodes, decodes as recorded graphs, tokens fed from their seats.
+#[test]
+fn smollm2_answers_as_the_reference_does() {
+    let stand_in = StandIn::load();
+    let file = ModelFile::open(&model_path()).unwrap();
+    let golden = golden();
+    let prompt = &golden.prompts.iter().min_by_key(|prompt| prompt.ids.len()).unwrap().ids;
+    let drawn = SamplingParams {
+        temperature: 0.7,
+        top_p: 0.9,
+        top_k: 50,
+        seed: 7,
+        repetition_penalty: 1.1,
+        frequency_penalty: 0.2,
+        ..SamplingParams::GREEDY
+    };
+    let requests = [
+        request(prompt, 4, SamplingParams { logprobs: Some(3), ..SamplingParams::GREEDY }),
+        request(prompt, 3, drawn),
+    ];
+    let executor = CudaExecutor::load_file(&file, &config()).unwrap();
+    let waits = stand_in.waits();
+    let asked = stand_in.calls("cuEventQuery");
+    let on_device = answers(executor, &requests);
+    assert!(stand_in.calls("cuGraphLaunch") > 0, "decodes are graphs");
+    assert_eq!(stand_in.message(), "");
+    assert_eq!(stand_in.waits(), waits, "nothing waits in the driver");
+    assert!(stand_in.calls("cuEventQuery") > asked, "collect asks an event instead");
+    let reference = answers(ReferenceExecutor::load_file(&file, &reference_config()).unwrap(), &requests);
+    for (of_device, of_reference) in on_device.values().zip(reference.values()) {
+        let tokens = |answer: &[(TokenId, _)]| answer.iter().map(|(token, _)| *token).collect::<Vec<_>>();
+        assert_eq!(tokens(of_device), tokens(of_reference));
+        for ((_, ours), (_, theirs)) in of_device.iter().zip(of_reference) {
+            let (Some(ours), Some(theirs)) = (ours, theirs) else { continue };
+            let differs = (ours.chosen - theirs.chosen).abs();
+            assert!(differs < LOGPROB_TOLERANCE, "{ours:?} {theirs:?}");
+            assert_eq!(ours.top[0].0, theirs.top[0].0);
+        }
+    }
 }
 
 #[test]
-fn smollm2_answers_as_the_reference_does() {
+fn a_device_that_fails_is_a_fatal_error_and_no_panic() {
+    let stand_in = StandIn::load();
     let file = ModelFile::open(&model_path()).unwrap();
-    let config = CudaConfig {
-        ordinal: 0,
-        kernels: Some(b"\x7fELF".to_vec()),
-        activation: ActivationType::F16,
-        kv: KvElement::F16,
-        memory_percent: 10,
-        max_seats: 2,
-        max_step_tokens: 66,
-        context_limit: Some(128),
-        num_host_pages: 1,
-    };
-    let prompt = [9059, 8331];
-    let started = std::time::Instant::now();
-    let executor = CudaExecutor::load_file(&file, &config).unwrap();
-    println!("loaded in {:?}", started.elapsed());
-    let tokens = answer(executor, &prompt, 6);
-    println!("{:?} {tokens:?}", started.elapsed());
-    let reference = ReferenceExecutor::load_file(&file, &crate::golden::fixture::config()).unwrap();
-    assert_eq!(tokens, answer(reference, &prompt, 6));
+    let executor = CudaExecutor::load_file(&file, &config()).unwrap();
+    let mut engine = Engine::new(EngineConfig::for_capacity(&executor.capacity()), executor).unwrap();
+    engine.add(request(&[1, 2, 3], 4, SamplingParams::GREEDY), Box::new(Free)).unwrap();
+    stand_in.fail_execution(20, Failure::IllegalAddress);
+    let error = std::iter::repeat_with(|| engine.step()).take(3).find_map(Result::err).unwrap();
+    assert!(error.is_fatal(), "{error}");
+    let ends = engine.fail_all().events;
+    assert!(matches!(ends.last(), Some(SequenceEvent::Finished { reason: FinishReason::Error, .. })), "{ends:?}");
+}
+
+#[test]
+fn what_does_not_fit_is_refused_before_anything_is_read() {
+    let stand_in = StandIn::load();
+    stand_in.set_memory(200 << 20);
+    let file = ModelFile::open(&model_path()).unwrap();
+    let error = CudaExecutor::load_file(&file, &CudaConfig { memory_percent: 40, ..config() }).unwrap_err();
+    assert!(matches!(error, CudaLoadError::DoesNotFit { .. }), "{error}");
+    assert!(error.to_string().contains("would fit"), "{error}");
 }

@@ -10,7 +10,6 @@
 )]
 
 mod batching;
-#[cfg(feature = "cuda")]
 mod cuda;
 mod ends;
 mod fairness;
