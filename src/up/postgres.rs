@@ -111,7 +111,10 @@ impl Postgres {
         let Some(pid) = pid_file.lines().next().and_then(|pid| pid.trim().parse::<i32>().ok()) else {
             return true;
         };
-        !Path::new(&format!("/proc/{pid}")).exists()
+        // After a crash of the machine the number may be anybody's.
+        let command_line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        let data = self.places.data.as_os_str().as_encoded_bytes();
+        !command_line.split(|&byte| byte == 0).any(|word| word == data)
     }
 
     fn bring_up(&mut self) -> anyhow::Result<Origin> {
@@ -133,7 +136,8 @@ impl Postgres {
     fn spawn_until_it_answers(&mut self) -> anyhow::Result<()> {
         let deadline = Instant::now() + START_TIMEOUT;
         while Instant::now() < deadline {
-            if self.is_gone() {
+            let runs = self.child.as_mut().is_some_and(|child| matches!(child.try_wait(), Ok(None)));
+            if !runs {
                 self.spawn()?;
             }
             if self.answers_within(SPAWN_INTERVAL) {

@@ -98,6 +98,15 @@ async fn a_database_that_was_killed_comes_back_by_itself_and_can_be_stopped() {
     })
     .await;
     drop(ledger);
+    // As after a crash of the machine: both are gone, and the number in the file is somebody else's.
+    let killed = pid().unwrap();
+    installation.kill();
+    assert!(Command::new("kill").args(["-9", &killed.to_string()]).status().unwrap().success());
+    let lines = std::fs::read_to_string(&pid_file).unwrap();
+    let (_, rest) = lines.split_once('\n').unwrap();
+    std::fs::write(&pid_file, format!("{}\n{rest}", std::process::id())).unwrap();
+    installation.resume();
+    Api::first_tenant(&installation).chat(PROMPT, json!({"max_tokens": 3})).await;
     assert!(installation.stop(), "it ends cleanly");
     assert!(!pid_file.exists(), "Postgres is stopped too");
 }

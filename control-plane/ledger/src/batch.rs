@@ -6,6 +6,7 @@
 
 use std::borrow::Cow;
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::time::{Duration, Instant};
 
 use chrono::{DateTime, Utc};
@@ -190,7 +191,13 @@ fn sort_out<'a>(batch: &'a [Received], known: &HashMap<(String, i64), Option<Str
         let event = record.event_id();
         let held = match known.get(&place(record)) {
             Some(&held) => Some(held),
-            None => in_batch.insert(place(record), event),
+            None => match in_batch.entry(place(record)) {
+                Entry::Occupied(first) => Some(*first.get()),
+                Entry::Vacant(free) => {
+                    free.insert(event);
+                    None
+                }
+            },
         };
         match (held, event) {
             (None, _) => sorted.fresh.push(record),

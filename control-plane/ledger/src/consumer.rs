@@ -12,6 +12,7 @@ mod message;
 mod partitions;
 mod upkeep;
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -57,8 +58,8 @@ pub(crate) struct Consumer {
     obstacle: Arc<Obstacle>,
     partitions: Partitions,
     filling: Filling,
-    /// The client was made anew because of this position, which did not help if it is stuck again.
-    renewed_at: Option<(Partition, i64)>,
+    /// The client was made anew because of these positions, which did not help where it is stuck again.
+    renewed_at: HashMap<Partition, i64>,
     /// Whether it was said that Kafka is not there.
     is_troubled: bool,
 }
@@ -94,7 +95,7 @@ impl Consumer {
             obstacle,
             partitions,
             filling,
-            renewed_at: None,
+            renewed_at: HashMap::new(),
             is_troubled: false,
         })
     }
@@ -334,9 +335,9 @@ impl Consumer {
         let mut is_stuck = false;
         for Found { asked, position, behind, .. } in found {
             let Some(since) = self.partitions.found(*asked, position, *behind > 0) else { continue };
-            let place = Some((asked.partition, position.next_offset));
-            if since.elapsed() >= STUCK_MAX && self.renewed_at != place {
-                self.renewed_at = place;
+            let is_tried = self.renewed_at.get(&asked.partition) == Some(&position.next_offset);
+            if since.elapsed() >= STUCK_MAX && !is_tried {
+                self.renewed_at.insert(asked.partition, position.next_offset);
                 tracing::warn!(
                     partition = %asked.partition,
                     offset = position.next_offset,

@@ -99,6 +99,9 @@ async fn whatever_comes_under_a_number_that_is_taken_is_kept_with_its_bytes() {
     assert_eq!(ledger.append([broken(1, b"{\"trunc"), charge(1, |_| ())]).await, 1);
     assert_eq!(ledger.append([charge(2, |_| ()), broken(2, b"{\"trunc")]).await, 2);
     assert_eq!(ledger.append([broken(2, b"{\"other"), broken(1, b"{\"trunc")]).await, 2);
+    // Within one batch the first holds the number, and comes again as a resend.
+    let again = || charge(3, |_| ());
+    assert_eq!(ledger.append([again(), broken(3, b"{\"junk"), again()]).await, 3);
     let letters: Vec<(i64, String, Vec<u8>)> =
         sqlx::query_as("SELECT sequence, reason, payload FROM ledger_dead_letters ORDER BY dead_letter")
             .fetch_all(&ledger.pool)
@@ -109,6 +112,7 @@ async fn whatever_comes_under_a_number_that_is_taken_is_kept_with_its_bytes() {
         (1, "sequence_conflict", charge(1, |_| ()).payload),
         (2, "malformed", b"{\"trunc".to_vec()),
         (2, "malformed", b"{\"other".to_vec()),
+        (3, "malformed", b"{\"junk".to_vec()),
     ];
     let mut letters: Vec<_> = letters
         .iter()
@@ -119,7 +123,7 @@ async fn whatever_comes_under_a_number_that_is_taken_is_kept_with_its_bytes() {
     of_one.sort_by_key(|letter| letter.1);
     assert_eq!(of_one, expected[..2]);
     assert_eq!(letters, expected[2..]);
-    assert_eq!(ledger.count("ledger_charges").await, 1, "of number 2, which came whole first");
+    assert_eq!(ledger.count("ledger_charges").await, 2, "of numbers 2 and 3, which came whole first");
 }
 
 #[tokio::test]

@@ -129,7 +129,10 @@ fn a_device_that_fails_is_a_fatal_error_and_no_panic() {
     let error = std::iter::repeat_with(|| engine.step()).take(3).find_map(Result::err).unwrap();
     assert!(error.is_fatal(), "{error}");
     let ends = engine.fail_all().events;
-    assert!(matches!(ends.last(), Some(SequenceEvent::Finished { reason: FinishReason::Error, .. })), "{ends:?}");
+    assert!(
+        matches!(ends.last(), Some(SequenceEvent::Finished { reason: FinishReason::Error, .. })),
+        "{ends:?}"
+    );
 }
 
 #[test]

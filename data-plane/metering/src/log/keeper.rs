@@ -17,7 +17,6 @@ use crate::frame;
 use crate::segment::{SegmentFile, segment_path};
 use crate::sender::{replace_file, sync_dir};
 
-/// The watermark as last persisted; older than the truth after a crash, which only means a resend.
 /// An open entry is moved out of its segment only when that is this far behind, so that entries of ordinary length
 /// are never copied.
 const CARRY_DISTANCE_SEGMENTS: u64 = 2;

@@ -8,6 +8,7 @@ use std::path::Path;
 
 use crate::error::LogError;
 
+/// Its name. The number in it is older than the truth after a crash, which only means a resend.
 pub(super) const FILE: &str = "watermark";
 
 /// What the file holds.
