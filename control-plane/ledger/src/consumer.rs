@@ -58,7 +58,7 @@ pub(crate) struct Consumer {
     obstacle: Arc<Obstacle>,
     partitions: Partitions,
     filling: Filling,
-    /// The client was made anew because of these positions, which did not help where it is stuck again.
+    /// The client was made anew because of these positions.
     renewed_at: HashMap<Partition, i64>,
     /// Whether it was said that Kafka is not there.
     is_troubled: bool,
@@ -308,11 +308,8 @@ impl Consumer {
         self.service.here();
         let behind = found.iter().map(|found| (found.asked.partition.topic, found.behind));
         self.service.intake.metrics.behind(behind);
-        if found.iter().any(|found| found.is_new && found.had_life) {
-            // What was read, and what the client believes, belongs to a life that has ended.
-            return Upkeep::StaleClient;
-        }
-        if self.is_stuck(&found) {
+        // What was read, and what the client believes, may belong to a life that has ended.
+        if found.iter().any(|found| found.is_new && found.had_life) || self.is_stuck(&found) {
             return Upkeep::StaleClient;
         }
         let mut begun = TopicPartitionList::new();

@@ -124,19 +124,8 @@ impl CudaExecutor {
             DevicePages::new(&device, page_bytes, num_pages as usize, limits.seats, limits.max_blocks)?;
         let host_bytes = page_bytes * config.num_host_pages as usize;
         let host_pages = device.pinned(host_bytes)?;
-        let capacity = Capacity {
-            num_pages,
-            page_bytes: page_bytes as u64,
-            layout: LayoutId::of(&format!("cuda {formats:?} {} {}", facts.num_layers, facts.num_kv_heads)),
-            num_layer_groups: 1,
-            num_host_pages: config.num_host_pages,
-            block_tokens: u32::try_from(BLOCK_TOKENS).expect("sixteen"),
-            max_seats: config.max_seats,
-            max_step_tokens: config.max_step_tokens,
-            max_in_flight: IN_FLIGHT,
-            context_limit,
-            vocab_size: facts.vocab_size,
-        };
+        let layout = LayoutId::of(&format!("cuda {formats:?} {} {}", facts.num_layers, facts.num_kv_heads));
+        let capacity = capacity(config, facts, context_limit, (num_pages, page_bytes, layout));
         let mut executor = Self {
             tables: HeldTables::new(limits.seats),
             top_logprobs: vec![None; limits.seats],
@@ -179,6 +168,27 @@ impl CudaExecutor {
             graphs.push((size, graph));
         }
         Ok(graphs)
+    }
+}
+
+fn capacity(
+    config: &CudaConfig,
+    facts: &ModelFacts,
+    context_limit: u32,
+    (num_pages, page_bytes, layout): (u32, usize, LayoutId),
+) -> Capacity {
+    Capacity {
+        num_pages,
+        page_bytes: page_bytes as u64,
+        layout,
+        num_layer_groups: 1,
+        num_host_pages: config.num_host_pages,
+        block_tokens: u32::try_from(BLOCK_TOKENS).expect("sixteen"),
+        max_seats: config.max_seats,
+        max_step_tokens: config.max_step_tokens,
+        max_in_flight: IN_FLIGHT,
+        context_limit,
+        vocab_size: facts.vocab_size,
     }
 }
 
