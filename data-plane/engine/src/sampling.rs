@@ -7,7 +7,7 @@
 
 mod candidates;
 mod logprobs;
-mod noise;
+pub(crate) mod noise;
 mod seat;
 
 pub(crate) use seat::SeatState;

@@ -123,8 +123,7 @@ impl CudaExecutor {
     /// A step in which every row decodes is a graph of the next larger batch size, the rest of which is inactive.
     fn forward(&mut self, plan: &StepPlan, num_samples: usize) -> Result<(), CudaError> {
         let (rows, tokens) = (plan.rows.len(), plan.num_tokens());
-        let is_decode =
-            tokens == rows && num_samples == rows && steps::fits_splits(plan, self.inputs.limits());
+        let is_decode = num_samples == rows && self.inputs.is_split();
         if is_decode && let Some((_, graph)) = self.graphs.iter_mut().find(|(size, _)| *size >= rows) {
             return graph.launch();
         }

@@ -8,6 +8,7 @@ use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use super::{Capacity, Executor, ExecutorError, LayoutId, Ticket, check_plan};
+use crate::sampling::noise::{GOLDEN_GAMMA, mix};
 use crate::sequence::TokenId;
 use crate::step::{PlanRow, Sample, StepOutput, StepPlan, TokenLogprobs, TokenMask};
 
@@ -54,11 +55,7 @@ impl CostModel {
 
 /// The token that a seed gives at a position, of those that a mask allows; `None` if it allows none.
 pub fn token_at(seed: u64, position: u32, vocab_size: u32, mask: Option<&TokenMask>) -> Option<TokenId> {
-    // SplitMix64's output function over a Weyl sequence (Steele, Lea, Flood 2014).
-    let mut hash = seed.wrapping_add(u64::from(position).wrapping_mul(0x9e37_79b9_7f4a_7c15));
-    hash = (hash ^ (hash >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    hash = (hash ^ (hash >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    hash ^= hash >> 31;
+    let hash = mix(seed.wrapping_add(u64::from(position).wrapping_mul(GOLDEN_GAMMA)));
     let Some(mask) = mask else { return TokenId::try_from(hash % u64::from(vocab_size)).ok() };
     let is_allowed =
         |token: &TokenId| mask.get((token / 32) as usize).is_some_and(|word| word >> (token % 32) & 1 == 1);

@@ -5,9 +5,11 @@
 
 use crate::sequence::TokenId;
 
-const GOLDEN_GAMMA: u64 = 0x9e37_79b9_7f4a_7c15;
+/// What the counter grows by.
+pub(crate) const GOLDEN_GAMMA: u64 = 0x9e37_79b9_7f4a_7c15;
 
-fn mix(mut z: u64) -> u64 {
+/// The output function: 64 well-mixed bits of a counter.
+pub(crate) fn mix(mut z: u64) -> u64 {
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     z ^ (z >> 31)

@@ -1,15 +1,10 @@
 //! Steps as the device is told of them, and as they come back.
 
-use weir_kernels::cuda::ops::{SeatTables, StepLimits, StepRow, StepSample, TOP_LOGPROBS_MAX};
+use weir_kernels::cuda::ops::{SeatTables, StepRow, StepSample, TOP_LOGPROBS_MAX};
 use weir_kernels::cuda::{CudaError, Device, Event, PinnedBuffer};
 
 use crate::executor::Ticket;
 use crate::step::{RowInput, Sample, StepOutput, StepPlan, TokenLogprobs};
-
-/// Positions of one split of a decoding row's attention.
-const SPLIT_POSITIONS: usize = 256;
-/// Most query heads for each KV head of such a row.
-const DECODE_HEADS_MAX: usize = 16;
 
 /// A step in flight.
 #[derive(Debug)]
@@ -133,10 +128,4 @@ pub(super) fn rows(plan: &StepPlan) -> Vec<StepRow<'_>> {
         },
     };
     plan.rows.iter().map(row).collect()
-}
-
-/// Whether the attention of every row of a step that only decodes can be split.
-pub(super) fn fits_splits(plan: &StepPlan, limits: &StepLimits) -> bool {
-    let splits = |row: &crate::step::PlanRow| row.start_position as usize / SPLIT_POSITIONS + 1;
-    limits.heads_per_kv <= DECODE_HEADS_MAX && plan.rows.iter().map(splits).sum::<usize>() <= limits.splits
 }

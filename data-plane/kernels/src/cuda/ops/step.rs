@@ -125,6 +125,7 @@ pub struct StepInputs {
     staging: Vec<PinnedBuffer<i32>>,
     next: usize,
     num_copies: usize,
+    is_split: bool,
 }
 
 impl StepInputs {
@@ -136,7 +137,7 @@ impl StepInputs {
         let layout = Layout::new(&limits);
         let on_device = device.zeros(layout.len)?;
         let staging = (0..in_flight).map(|_| device.pinned(layout.len)).collect::<Result<_, _>>()?;
-        Ok(Self { limits, layout, on_device, staging, next: 0, num_copies: 0 })
+        Ok(Self { limits, layout, on_device, staging, next: 0, num_copies: 0, is_split: false })
     }
 
     /// The sizes it was made for.
@@ -147,6 +148,11 @@ impl StepInputs {
     /// Page copies of the step that was written last.
     pub fn num_copies(&self) -> usize {
         self.num_copies
+    }
+
+    /// Whether every row of the step that was written last has one token and room among the splits.
+    pub fn is_split(&self) -> bool {
+        self.is_split
     }
 
     /// Page entries, and page copies, that one step can take.
@@ -169,7 +175,7 @@ impl StepInputs {
     ) -> Result<(), CudaError> {
         let staging = &mut self.staging[self.next];
         let mut writer = Writer { ints: staging.elements()?, limits: &self.limits, layout: &self.layout };
-        writer.write(rows, samples, entries);
+        self.is_split = writer.write(rows, samples, entries);
         writer.write_copies(copies);
         self.num_copies = copies.len();
         device.upload(staging, self.layout.len, &mut self.on_device)?;
@@ -216,7 +222,8 @@ fn int(value: usize) -> i32 {
 }
 
 impl Writer<'_> {
-    fn write(&mut self, rows: &[StepRow<'_>], samples: &[StepSample], entries: &[PageEntry]) {
+    /// Returns whether every row is split.
+    fn write(&mut self, rows: &[StepRow<'_>], samples: &[StepSample], entries: &[PageEntry]) -> bool {
         let Layout { counts, token_row, .. } = *self.layout;
         assert!(
             rows.len() <= self.limits.rows && samples.len() <= self.limits.rows,
@@ -248,6 +255,7 @@ impl Writer<'_> {
         }
         self.write_entries(entries);
         self.put(counts, [int(num_splits), int(num_tiles), int(entries.len())]);
+        num_tiles == 0
     }
 
     fn put<const N: usize>(&mut self, at: usize, ints: [i32; N]) {
