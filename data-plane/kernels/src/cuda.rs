@@ -13,9 +13,11 @@ mod image;
 mod launch;
 mod memory;
 pub mod ops;
+mod peaks;
 mod probe;
 
 pub use device::{CudaError, Device, Event};
 pub use graph::Graph;
 pub use memory::{DeviceBuffer, Element, PinnedBuffer};
+pub use peaks::Peaks;
 pub use probe::{DeviceInfo, ProbeError, probe};

@@ -24,6 +24,8 @@ pub mod cuda;
 pub mod gguf;
 pub mod kv;
 pub mod quant;
+#[cfg(any(test, feature = "cuda"))]
+mod random;
 pub mod reference;
 
 #[cfg(test)]

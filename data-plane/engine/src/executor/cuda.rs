@@ -5,6 +5,7 @@
 //! steps may be in flight, so that the device finds the next one submitted when one ends.
 
 mod load;
+mod measure;
 mod model;
 mod steps;
 mod tables;
@@ -17,6 +18,7 @@ use weir_kernels::cuda::ops::{DevicePages, SeatParameters, SeatTables, StepInput
 use weir_kernels::cuda::{CudaError, Device, Graph, PinnedBuffer};
 
 pub use load::{CudaConfig, CudaLoadError};
+pub use measure::random_weight_bytes;
 
 use super::{Capacity, Executor, ExecutorError, Ticket, check_plan};
 use crate::step::{Page, PageCopy, SeatSetup, StepOutput, StepPlan, TokenMask};

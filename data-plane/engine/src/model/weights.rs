@@ -61,6 +61,37 @@ impl<M> Weights<M> {
         Ok(weights)
     }
 
+    /// Weights of this shape without a file: norms of ones, matrices (an output head of its own among them) as `matrix` makes
+    /// them from their rows and columns.
+    #[cfg(feature = "cuda")]
+    pub(crate) fn made<E>(
+        facts: &ModelFacts,
+        mut matrix: impl FnMut(usize, usize) -> Result<M, E>,
+    ) -> Result<Self, E> {
+        let (hidden, inner) = (facts.hidden_dim, facts.feed_forward_dim);
+        let (vocab, query, kv) = (facts.vocab_size as usize, facts.query_dim(), facts.kv_dim());
+        let mut layer = |_| {
+            Ok(LayerWeights {
+                attention_norm: vec![1.0; hidden],
+                query: matrix(query, hidden)?,
+                key: matrix(kv, hidden)?,
+                value: matrix(kv, hidden)?,
+                attention_output: matrix(hidden, query)?,
+                feed_forward_norm: vec![1.0; hidden],
+                gate: matrix(inner, hidden)?,
+                up: matrix(inner, hidden)?,
+                down: matrix(hidden, inner)?,
+            })
+        };
+        let layers = (0..facts.num_layers).map(&mut layer).collect::<Result<_, E>>()?;
+        Ok(Self {
+            token_embedding: matrix(vocab, hidden)?,
+            layers,
+            output_norm: vec![1.0; hidden],
+            output: Some(matrix(vocab, hidden)?),
+        })
+    }
+
     /// The output head.
     pub(crate) fn output(&self) -> &M {
         self.output.as_ref().unwrap_or(&self.token_embedding)

@@ -48,7 +48,7 @@ fn config() -> CudaConfig {
     }
 }
 
-fn request(prompt: &[TokenId], max_tokens: u32, sampling: SamplingParams) -> SequenceRequest {
+pub(crate) fn request(prompt: &[TokenId], max_tokens: u32, sampling: SamplingParams) -> SequenceRequest {
     SequenceRequest {
         prompt: prompt.to_vec(),
         max_tokens,
@@ -64,7 +64,7 @@ fn request(prompt: &[TokenId], max_tokens: u32, sampling: SamplingParams) -> Seq
 }
 
 /// Tokens and log-probabilities of each request, all of them running together.
-fn answers<X: Executor>(
+pub(crate) fn answers<X: Executor>(
     executor: X,
     requests: &[SequenceRequest],
 ) -> BTreeMap<SequenceId, Vec<(TokenId, Option<TokenLogprobs>)>> {

@@ -17,5 +17,6 @@ mod golden;
 mod pipeline;
 mod prefix_cache;
 mod random;
+mod random_model;
 mod sim;
 mod support;

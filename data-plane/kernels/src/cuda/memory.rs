@@ -3,6 +3,7 @@
 use std::ffi::c_void;
 use std::marker::PhantomData;
 use std::mem::size_of;
+use std::ops::Range;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
@@ -109,6 +110,36 @@ impl Device {
                 .map_err(CudaError::driver("copying to the device"))?;
         }
         Ok(buffer)
+    }
+
+    /// Fills elements of a buffer with a pattern, repeated as often as needed, without more of the host's memory than the pattern takes. For
+    /// loading only: it waits for the device. Panics if the elements are not the buffer's, or the pattern is empty.
+    ///
+    /// # Errors
+    /// [`CudaError::Driver`].
+    pub fn fill<T: Element>(
+        &self,
+        buffer: &mut DeviceBuffer<T>,
+        elements: Range<usize>,
+        pattern: &[T],
+    ) -> Result<(), CudaError> {
+        let len = elements.len();
+        assert!(is_within(elements.start, len, buffer.len) && !pattern.is_empty(), "elements of the buffer");
+        let stream = self.stream().cu_stream();
+        let start = buffer.pointer() + (elements.start * size_of::<T>()) as u64;
+        let mut filled = pattern.len().min(len);
+        // SAFETY: as many elements lie behind the pointer, and the pattern lives until the stream has run the copy.
+        let mut outcome = unsafe { result::memcpy_htod_async(start, &pattern[..filled], stream) };
+        while filled < len && outcome.is_ok() {
+            let (count, bytes) = (filled.min(len - filled), filled * size_of::<T>());
+            // SAFETY: what is filled and what follows it lie in the buffer, and do not overlap.
+            outcome = unsafe {
+                result::memcpy_dtod_async(start + bytes as u64, start, count * size_of::<T>(), stream)
+            };
+            filled += count;
+        }
+        let waited = self.stream().synchronize();
+        outcome.and(waited).map_err(CudaError::driver("filling memory"))
     }
 
     /// Everything in a buffer, for tests and measurements: it waits for the device.

@@ -5,11 +5,12 @@ use weir_kernels::cuda::ops::{
 };
 use weir_kernels::cuda::{CudaError, Device, Graph};
 
-use super::model::{CudaModel, Extent};
+use super::model::{CudaModel, Extent, Loader};
 use super::steps::Outputs;
 use super::tables::HeldTables;
 use super::{CudaExecutor, IN_FLIGHT};
 use crate::executor::{Capacity, LayoutId};
+use crate::model::weights::Weights;
 use crate::model::{LoadError, ModelFacts, ModelFile};
 
 const BLOCK_TOKENS: usize = weir_kernels::kv::BLOCK_TOKENS;
@@ -93,7 +94,17 @@ impl CudaExecutor {
     /// # Errors
     /// [`CudaLoadError`] in words for the operator: no device, no model, or not enough memory and what would fit.
     pub fn load_file(file: &ModelFile, config: &CudaConfig) -> Result<Self, CudaLoadError> {
-        let facts = file.facts();
+        let load = |operations: &Operations| Weights::load(&Loader(operations), file.gguf(), file.facts());
+        Self::load(file.facts(), weight_bytes(file), load, config)
+    }
+
+    /// Loads a model of these facts, whose matrices take `weight_bytes` on the device, where `weights` brings them.
+    pub(super) fn load(
+        facts: &ModelFacts,
+        weight_bytes: u64,
+        weights: impl FnOnce(&Operations) -> Result<Weights<Weight>, LoadError>,
+        config: &CudaConfig,
+    ) -> Result<Self, CudaLoadError> {
         let context_limit = config.context_limit.unwrap_or(facts.context_limit);
         check(config, facts, context_limit)?;
         let device = Device::open_with(config.ordinal, config.kernels.as_deref())?;
@@ -104,10 +115,11 @@ impl CudaExecutor {
         let (free, total) = device.memory()?;
         let reserve = total / 100 * (100 - u64::from(config.memory_percent));
         // Before anything is read: what certainly does not fit.
-        needs.check(free.saturating_sub(reserve), weight_bytes(file))?;
+        needs.check(free.saturating_sub(reserve), weight_bytes)?;
         let limits = limits(config, facts, context_limit);
         let operations = Operations::load(&device, formats)?;
-        let model = CudaModel::load(operations, file, &limits)?;
+        let weights = weights(&operations)?;
+        let model = CudaModel::new(operations, facts.clone(), weights, &limits)?;
         let seats = SeatTables::new(
             &device,
             facts.vocab_size as usize,
@@ -146,7 +158,7 @@ impl CudaExecutor {
             device = executor.device_name(),
             model = facts.name.as_deref().unwrap_or("unnamed"),
             dtype = facts.dtype,
-            weight_bytes = weight_bytes(file),
+            weight_bytes,
             "KV cache size: {} tokens; {} seats; {} graphs",
             u64::from(num_pages) * BLOCK_TOKENS as u64,
             config.max_seats,

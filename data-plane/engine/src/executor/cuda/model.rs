@@ -8,9 +8,9 @@ use weir_kernels::cuda::ops::{
 use weir_kernels::cuda::{CudaError, DeviceBuffer};
 use weir_kernels::quant::GgmlType;
 
+use crate::model::ModelFacts;
 use crate::model::ops::MatrixLoader;
 use crate::model::weights::{LayerWeights, Weights};
-use crate::model::{LoadError, ModelFacts, ModelFile};
 
 /// A loaded model with the memory of its activations.
 #[derive(Debug)]
@@ -62,7 +62,7 @@ pub(super) struct Extent {
 }
 
 /// Brings matrices to the device.
-struct Loader<'a>(&'a Operations);
+pub(super) struct Loader<'a>(pub(super) &'a Operations);
 
 impl MatrixLoader for Loader<'_> {
     type Matrix = Weight;
@@ -81,22 +81,8 @@ impl MatrixLoader for Loader<'_> {
 }
 
 impl CudaModel {
-    /// Loads the weights, and allocates for the largest step.
-    pub(super) fn load(
-        operations: Operations,
-        file: &ModelFile,
-        limits: &StepLimits,
-    ) -> Result<Self, LoadError> {
-        let facts = file.facts().clone();
-        let weights = Weights::load(&Loader(&operations), file.gguf(), &facts)?;
-        let allocated = Self::allocate(operations, facts, weights, limits);
-        allocated.map_err(|error| LoadError::Kernels {
-            what: "the model's working memory".to_owned(),
-            reason: error.to_string(),
-        })
-    }
-
-    fn allocate(
+    /// Allocates for the largest step beside the weights.
+    pub(super) fn new(
         operations: Operations,
         facts: ModelFacts,
         weights: Weights<Weight>,

@@ -7,7 +7,7 @@
 use crate::quant::GgmlType;
 
 /// Elements of a group.
-const GROUP: usize = 64;
+pub(super) const GROUP: usize = 64;
 /// Elements of a block.
 const BLOCK: usize = 32;
 const LANES: usize = 4;

@@ -1,5 +1,7 @@
 //! A weight matrix in device memory.
 
+mod random;
+
 use super::formats::ActivationType;
 use super::repack::{group_bytes, packed_bytes, repack};
 use crate::cuda::{CudaError, Device, DeviceBuffer};
