@@ -3,6 +3,7 @@
 
 mod attempt;
 mod rates;
+mod step_clock;
 mod step_loop;
 mod text_commit;
 
@@ -14,6 +15,7 @@ use weir_engine::{Capacity, EngineCounters, EngineLoad};
 
 pub(crate) use attempt::{NewAttempt, refusal};
 pub(crate) use rates::Rates;
+pub(crate) use step_clock::timed;
 pub(crate) use step_loop::spawn;
 
 /// Requests that may wait for a step to end; senders then wait, so a gateway's stream is held back by its own flow

@@ -2,6 +2,7 @@
 //! runs on a thread for blocking work.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use weir_engine::engine::Engine;
 use weir_engine::executor::cpu::{CpuConfig, CpuExecutor};
@@ -113,8 +114,9 @@ impl Loader {
         text: Arc<TextModel>,
         pinned: &PinnedVersion,
     ) -> Result<EngineHandle, LoadError> {
+        let (executor, clock) = host::timed(executor, Instant::now);
         let engine = Engine::new(EngineConfig::for_capacity(&executor.capacity()), executor)?;
-        host::spawn(engine, text, &pinned.id.to_string(), self.metrics.engine(pinned.id))
+        host::spawn(engine, clock, text, &pinned.id.to_string(), self.metrics.engine(pinned.id))
             .map_err(LoadError::Thread)
     }
 

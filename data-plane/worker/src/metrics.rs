@@ -29,6 +29,22 @@ const SECONDS_BUCKETS: [f64; 17] = [
     0.001, 0.002, 0.004, 0.008, 0.016, 0.032, 0.064, 0.128, 0.256, 0.512, 1.024, 2.048, 4.096, 8.192, 16.384,
     32.768, 65.536,
 ];
+/// From 12.5 microseconds to about 50 milliseconds, in doublings.
+const HOST_SECONDS_BUCKETS: [f64; 13] = [
+    0.000_012_5,
+    0.000_025,
+    0.000_05,
+    0.000_1,
+    0.000_2,
+    0.000_4,
+    0.000_8,
+    0.001_6,
+    0.003_2,
+    0.006_4,
+    0.012_8,
+    0.025_6,
+    0.051_2,
+];
 const ROWS_BUCKETS: [f64; 11] = [1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0, 1024.0];
 
 macro_rules! worker_metrics {
@@ -39,6 +55,7 @@ macro_rules! worker_metrics {
             $($gauge: Gauges,)*
             $($counter: Counters,)*
             step_seconds: Histograms,
+            step_host_seconds: Histograms,
             step_rows: Histograms,
             queue_seconds: Histograms,
             prefill_seconds: Histograms,
@@ -52,6 +69,7 @@ macro_rules! worker_metrics {
                     $($gauge: Gauges::default(),)*
                     $($counter: Counters::default(),)*
                     step_seconds: seconds(),
+                    step_host_seconds: Histograms::new_with_constructor(|| Histogram::new(HOST_SECONDS_BUCKETS)),
                     step_rows: Histograms::new_with_constructor(|| Histogram::new(ROWS_BUCKETS)),
                     queue_seconds: seconds(),
                     prefill_seconds: seconds(),
@@ -60,7 +78,8 @@ macro_rules! worker_metrics {
                 $(registry.register(concat!("weir_worker_", stringify!($gauge)), $gauge_help, metrics.$gauge.clone());)*
                 $(registry.register(concat!("weir_worker_", stringify!($counter)), $counter_help, metrics.$counter.clone());)*
                 for (name, help, family) in [
-                    ("step_seconds", "Time of one engine step", &metrics.step_seconds),
+                    ("step_seconds", "Time that one step had the device", &metrics.step_seconds),
+                    ("step_host_seconds", "One step's collect to the next submit being in", &metrics.step_host_seconds),
                     ("step_rows", "Sequences computed in one step (batch occupancy)", &metrics.step_rows),
                     ("queue_seconds", "Arrival to first scheduled step", &metrics.queue_seconds),
                     ("prefill_seconds", "First scheduled step to first token", &metrics.prefill_seconds),
@@ -78,6 +97,7 @@ macro_rules! worker_metrics {
                     $($gauge: self.$gauge.get_or_create_owned(&label),)*
                     $($counter: self.$counter.get_or_create_owned(&label),)*
                     step_seconds: self.step_seconds.get_or_create_owned(&label),
+                    step_host_seconds: self.step_host_seconds.get_or_create_owned(&label),
                     step_rows: self.step_rows.get_or_create_owned(&label),
                     queue_seconds: self.queue_seconds.get_or_create_owned(&label),
                     prefill_seconds: self.prefill_seconds.get_or_create_owned(&label),
@@ -93,6 +113,7 @@ macro_rules! worker_metrics {
             $($gauge: Gauge,)*
             $($counter: Counter,)*
             step_seconds: Histogram,
+            step_host_seconds: Histogram,
             step_rows: Histogram,
             queue_seconds: Histogram,
             prefill_seconds: Histogram,
@@ -142,6 +163,11 @@ impl EngineMetrics {
             self.step_seconds.observe(elapsed.as_secs_f64());
             self.step_rows.observe(f64::from(report.num_rows));
         }
+    }
+
+    /// What the host took between two steps.
+    pub(crate) fn host(&self, elapsed: Duration) {
+        self.step_host_seconds.observe(elapsed.as_secs_f64());
     }
 
     /// One sequence at its end.

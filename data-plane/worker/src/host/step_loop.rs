@@ -13,6 +13,7 @@ use weir_schemas::rpc::worker as wire;
 use weir_text::TextModel;
 
 use super::attempt::{Attempt, NewAttempt, refusal};
+use super::step_clock::{StepClock, StepTime, Timed};
 use super::text_commit::text_commit;
 use super::{ARRIVALS_MAX, EngineHandle, EngineStatus, Rates};
 use crate::execution::Used;
@@ -20,7 +21,8 @@ use crate::metrics::EngineMetrics;
 use crate::session::Session;
 
 struct StepLoop<X: Executor> {
-    engine: Engine<X>,
+    engine: Engine<Timed<X>>,
+    clock: StepClock,
     text: Arc<TextModel>,
     arrivals: mpsc::Receiver<Box<NewAttempt>>,
     attempts: HashMap<SequenceId, Attempt>,
@@ -34,13 +36,14 @@ struct StepLoop<X: Executor> {
 /// Starts the owner thread. A panic in it ends the process: what the loop owned is in an unknown state, the gateways
 /// fail over, and the next start closes the records.
 pub(crate) fn spawn<X: Executor + 'static>(
-    engine: Engine<X>,
+    engine: Engine<Timed<X>>,
+    clock: StepClock,
     text: Arc<TextModel>,
     name: &str,
     metrics: EngineMetrics,
 ) -> std::io::Result<EngineHandle> {
     let (arrivals, receiver) = mpsc::channel(ARRIVALS_MAX);
-    let now = Instant::now();
+    let now = clock.now();
     let status = EngineStatus {
         load: engine.load(),
         counters: *engine.counters(),
@@ -52,6 +55,7 @@ pub(crate) fn spawn<X: Executor + 'static>(
     let handle = EngineHandle { arrivals, status, capacity: *engine.capacity(), text: text.clone() };
     let step_loop = StepLoop {
         engine,
+        clock,
         text,
         arrivals: receiver,
         status: publisher,
@@ -85,6 +89,7 @@ impl<X: Executor> StepLoop<X> {
             // Without an attempt there may still be rows in flight of sequences that ended: they hold pages.
             if self.attempts.is_empty() && !self.engine.has_work() {
                 self.publish();
+                self.clock.rest();
                 match self.arrivals.blocking_recv() {
                     Some(attempt) => self.add(*attempt),
                     None => return,
@@ -133,29 +138,24 @@ impl<X: Executor> StepLoop<X> {
         if !self.engine.has_work() {
             return;
         }
-        let started = Instant::now();
-        match self.engine.step() {
-            Ok(report) => self.deliver(report, started),
+        let report = self.engine.step();
+        let measured = self.clock.take();
+        if let Some(host) = measured.host {
+            self.metrics.host(host);
+        }
+        match report {
+            Ok(report) => self.deliver(report, measured.step),
             // The sequences of the step end with the next report; others are untouched.
             Err(error) => tracing::error!(error = &error as &dyn std::error::Error, "a step failed"),
         }
     }
 
-    fn deliver(&mut self, report: StepReport, started: Instant) {
-        let now = Instant::now();
-        let elapsed = now.saturating_duration_since(started);
-        self.rates.observe(report.prefill_tokens, report.decode_tokens, elapsed);
-        self.metrics.step(&report, elapsed);
-        let total: u32 = report.computed.iter().map(|&(_, tokens)| tokens).sum();
-        for &(id, tokens) in &report.computed {
-            if let Some(attempt) = self.attempts.get_mut(&id) {
-                attempt.computed(
-                    tokens,
-                    started,
-                    elapsed.mul_f64(f64::from(tokens) / f64::from(total.max(1))),
-                );
-            }
+    /// `step` is when what the report tells of ran; none if it tells of no step.
+    fn deliver(&mut self, report: StepReport, step: Option<StepTime>) {
+        if let Some(step) = step {
+            self.attribute(&report, step);
         }
+        let now = step.map_or_else(|| self.clock.now(), |step| step.ended);
         let mut messages = Messages::default();
         for event in report.events {
             match event {
@@ -188,12 +188,27 @@ impl<X: Executor> StepLoop<X> {
         messages.send();
     }
 
+    /// Each sequence of a step is due the share of its time that it has of its tokens.
+    fn attribute(&mut self, report: &StepReport, step: StepTime) {
+        let elapsed = step.elapsed();
+        self.rates.observe(report.prefill_tokens, report.decode_tokens, elapsed);
+        self.metrics.step(report, elapsed);
+        let total: u32 = report.computed.iter().map(|&(_, tokens)| tokens).sum();
+        for &(id, tokens) in &report.computed {
+            if let Some(attempt) = self.attempts.get_mut(&id) {
+                let share = elapsed.mul_f64(f64::from(tokens) / f64::from(total.max(1)));
+                attempt.computed(tokens, step.started, share);
+            }
+        }
+    }
+
     fn record_progress(&mut self) {
-        if self.progress_recorded.elapsed() >= PROGRESS_NOTE_INTERVAL {
+        let now = self.clock.now();
+        if now.saturating_duration_since(self.progress_recorded) >= PROGRESS_NOTE_INTERVAL {
             for attempt in self.attempts.values_mut() {
                 attempt.record_progress();
             }
-            self.progress_recorded = Instant::now();
+            self.progress_recorded = now;
         }
     }
 
@@ -203,7 +218,7 @@ impl<X: Executor> StepLoop<X> {
             counters: *self.engine.counters(),
             rates: self.rates,
             attempts: self.attempts.len(),
-            advanced: Instant::now(),
+            advanced: self.clock.now(),
         };
         self.metrics.load(&status);
         self.status.send_replace(status);

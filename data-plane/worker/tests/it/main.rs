@@ -9,4 +9,5 @@ mod inspection;
 mod prefix_cache;
 mod records;
 mod refusals;
+mod step_times;
 mod support;
