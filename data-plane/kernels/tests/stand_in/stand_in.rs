@@ -13,6 +13,12 @@ mod compile;
 /// An image that the stand-in's driver accepts for a module: the start of a fat binary. It finds kernels by name only.
 pub const IMAGE: &[u8] = &[0x50, 0xed, 0x55, 0xba, 1, 0, 16, 0];
 
+/// What to open a device with: [`IMAGE`], or on the machine's own driver the kernels of the build.
+#[must_use]
+pub fn image() -> Option<&'static [u8]> {
+    (!is_real()).then_some(IMAGE)
+}
+
 /// In which order blocks, warps and lanes run between two barriers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Order {
@@ -41,6 +47,26 @@ pub enum Failure {
 #[derive(Debug)]
 pub struct StandIn {
     _turn: MutexGuard<'static, ()>,
+    /// False on the machine's own driver.
+    is_loaded: bool,
+}
+
+/// True where tests are to run on the machine's own driver and device (`WEIR_CUDA=real`): [`StandIn::load`] loads nothing then,
+/// what sets the stand-in does nothing, and asking it anything but [`StandIn::message`] panics.
+#[must_use]
+pub fn is_real() -> bool {
+    std::env::var_os("WEIR_CUDA").is_some_and(|which| which == "real")
+}
+
+/// The shared objects for `LD_PRELOAD`: a program that is started with them finds the stand-in in place of a driver.
+///
+/// # Panics
+/// If g++ is missing or refuses a source.
+#[must_use]
+pub fn preload() -> String {
+    let mut paths = libraries();
+    paths.push(compile::shared_object("kernels.so", &compile::kernel_files(), &[]));
+    paths.iter().map(|path| path.to_string_lossy().into_owned()).collect::<Vec<_>>().join(":")
 }
 
 #[link(name = "c")]
@@ -71,6 +97,9 @@ impl StandIn {
     pub fn load_with(kernels: &[&Path]) -> Self {
         static TURN: Mutex<()> = Mutex::new(());
         let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+        if is_real() {
+            return Self { _turn: turn, is_loaded: false };
+        }
         DRIVER.get_or_init(|| {
             let driver = load_driver();
             let kernels = compile::kernel_files();
@@ -83,7 +112,7 @@ impl StandIn {
             let kernels: Vec<PathBuf> = kernels.iter().map(|path| path.to_path_buf()).collect();
             open(&compile::shared_object("more_kernels.so", &kernels, &[]), LOCAL);
         }
-        let this = Self { _turn: turn };
+        let this = Self { _turn: turn, is_loaded: true };
         this.reset();
         this
     }
@@ -119,6 +148,9 @@ impl StandIn {
     /// What the device has failed of, naming the kernel; empty if it has not.
     #[must_use]
     pub fn message(&self) -> String {
+        if !self.is_loaded {
+            return String::new();
+        }
         let mut text = vec![0_u8; 4096];
         // SAFETY: the function's type is that of control.cpp; it writes at most as many bytes as it is told.
         unsafe {
@@ -132,6 +164,9 @@ impl StandIn {
 
     /// In which order the threads of kernels run from now on.
     pub fn set_order(&self, order: Order) {
+        if !self.is_loaded {
+            return;
+        }
         let (kind, seed) = match order {
             Order::Forward => (0, 0),
             Order::Reverse => (1, 0),
@@ -143,12 +178,18 @@ impl StandIn {
 
     /// How many threads of the operating system share the blocks of a grid.
     pub fn set_workers(&self, workers: u32) {
+        if !self.is_loaded {
+            return;
+        }
         // SAFETY: the function's type is that of control.cpp.
         unsafe { symbol::<unsafe extern "C" fn(u32)>("weir_stand_in_set_workers")(workers) }
     }
 
     /// Whether red zones are looked at after every kernel.
     pub fn set_memory_checks(&self, on: bool) {
+        if !self.is_loaded {
+            return;
+        }
         // SAFETY: the function's type is that of control.cpp.
         unsafe { symbol::<unsafe extern "C" fn(c_int)>("weir_stand_in_set_memory_checks")(on.into()) }
     }
@@ -173,6 +214,9 @@ impl StandIn {
 
     /// Bytes of memory that the device has in all, 1 GiB at first.
     pub fn set_memory(&self, bytes: usize) {
+        if !self.is_loaded {
+            return;
+        }
         // SAFETY: the function's type is that of control.cpp.
         unsafe { symbol::<unsafe extern "C" fn(usize)>("weir_stand_in_set_memory")(bytes) }
     }
@@ -198,6 +242,9 @@ impl StandIn {
 
     /// While on, nothing queued runs: queries find it not ready, waits do not return.
     pub fn hang(&self, on: bool) {
+        if !self.is_loaded {
+            return;
+        }
         // SAFETY: the function's type is that of control.cpp.
         unsafe { symbol::<unsafe extern "C" fn(c_int)>("weir_stand_in_hang")(on.into()) }
     }
@@ -243,33 +290,31 @@ const NOW: c_int = 2;
 const LOCAL: c_int = NOW;
 const GLOBAL: c_int = NOW | 0x100;
 
-/// The driver, and cuBLASLt over it; each also under the name without a number, which cudarc asks for first.
+/// Loads the driver and the libraries over it.
 fn load_driver() -> usize {
+    let loaded: Vec<usize> = libraries().iter().map(|path| open(path, GLOBAL)).collect();
+    loaded[0]
+}
+
+/// Paths of the driver, and of cuBLASLt over it; each also under the name without a number, which cudarc asks for first.
+fn libraries() -> Vec<PathBuf> {
     let source = |name: &str| compile::sources().join(name);
     let of_driver = ["block", "fibers", "grid", "memory", "queue", "control", "driver", "driver_device"];
     let of_driver = of_driver.iter().chain(&["driver_memory", "driver_stream", "driver_launch"]);
     let of_driver: Vec<PathBuf> = of_driver.map(|name| source(&format!("{name}.cpp"))).collect();
-    let driver = load_library("cuda", "1", &of_driver);
-    load_library("cublasLt", "13", &[source("cublas_lt.cpp")]);
-    driver
+    let driver = library("cuda", "1", &of_driver);
+    [driver, library("cublasLt", "13", &[source("cublas_lt.cpp")])].concat()
 }
 
-fn load_library(name: &str, version: &str, sources: &[PathBuf]) -> usize {
+fn library(name: &str, version: &str, sources: &[PathBuf]) -> [PathBuf; 2] {
     let file = format!("lib{name}.so.{version}");
     let path = compile::shared_object(&file, sources, &[&format!("-Wl,-soname,{file}")]);
-    let library = open(&path, GLOBAL);
     // An empty library whose only need is the one above: symbols are looked for there too.
     let short = format!("lib{name}.so");
     let needs = path.to_string_lossy().into_owned();
-    open(
-        &compile::shared_object(
-            &short,
-            &[],
-            &[&format!("-Wl,-soname,{short}"), "-Wl,--no-as-needed", &needs],
-        ),
-        GLOBAL,
-    );
-    library
+    let link = [&format!("-Wl,-soname,{short}"), "-Wl,--no-as-needed", &needs];
+    let short = compile::shared_object(&short, &[], &link);
+    [path, short]
 }
 
 fn open(path: &Path, flags: c_int) -> usize {
