@@ -36,7 +36,7 @@ async fn serve(config: Config, ops: ops::RawConfig, mut process: Process) -> any
     // Answers until the last, so that a stop shows.
     let ended = CancellationToken::new();
     ops::start(&ops, process.metrics_text(), ready, &process.tasks, ended.clone()).await?;
-    running.stopped().await;
+    let outcome = running.stopped().await;
     ended.cancel();
-    Ok(())
+    Ok(outcome?)
 }

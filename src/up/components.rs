@@ -166,7 +166,11 @@ async fn start_worker(
         .await
         .context("the worker did not start")?;
     let ready = worker.ready_probe();
-    given.stack.push("worker", cancel, worker.stopped());
+    given.stack.push("worker", cancel, async {
+        if let Err(error) = worker.stopped().await {
+            tracing::error!(error = &error as &dyn std::error::Error, "the worker failed");
+        }
+    });
     Ok(ready)
 }
 

@@ -2,7 +2,7 @@
 //!
 //! Nothing of CUDA is linked: the driver is loaded when a device is opened, and [`probe`] says in words what is missing.
 //! All work of a device goes to one stream, in the order of the calls; none of them waits for it but
-//! [`Event::wait`]. What a call reads or writes may be dropped at once: memory is freed on the stream, after it.
+//! [`Event::wait`]. What a call reads or writes may be dropped at once: the driver waits for the work before it takes memory back.
 //!
 //! Where to start: [`Device::open`], then [`ops`], which lists the operations with their shapes. What a step tells the kernels
 //! lies in [`ops::StepInputs`], written by one copy.

@@ -9,15 +9,12 @@ use weir_schemas::kafka::{Kafka, KafkaConfigError, RawKafka};
 use weir_schemas::rpc::auth::{InternalSecret, SecretError};
 use weir_schemas::rpc::setting::{self, SettingError};
 
+use crate::cuda::{Cuda, RawCuda};
 use crate::device::{Device, RawSim, Sim};
 
 /// Share of the memory that the cgroup allows which the KV pool takes by default: small, because weights, the
 /// other processes of `weir up` and the page cache want theirs.
 pub(crate) const DEFAULT_KV_MEMORY_PERCENT: u8 = 10;
-/// Sequences that run at once by default: more than fill a CPU's batch, few enough that each keeps a usable rate.
-pub(crate) const DEFAULT_MAX_SEATS: u32 = 64;
-/// New tokens in one step by default: a decode token for each seat, and prefill chunks beside them.
-pub(crate) const DEFAULT_STEP_TOKENS: u32 = 512;
 /// Most seats; a step's plan and its outputs are sized by it.
 const SEATS_LIMIT: u32 = 1024;
 /// Most new tokens in one step; activations are sized by it.
@@ -49,18 +46,20 @@ pub struct RawConfig {
     pub device: Device,
     /// Compute threads; 0: one for each core.
     pub threads: usize,
-    /// The KV pool's share of the memory that the cgroup allows.
+    /// On a CPU: the KV pool's share of the memory that the cgroup allows.
     pub kv_memory_percent: u8,
     /// Bound of that share; 0: none.
     pub kv_memory_max_bytes: u64,
     /// The KV pool's size; 0: by the share.
     pub kv_memory_bytes: u64,
-    /// Sequences that run at once.
+    /// Sequences that run at once; 0: as many as suit the device.
     pub max_seats: u32,
-    /// New tokens in one step.
+    /// New tokens in one step; 0: as many as suit the device.
     pub step_tokens: u32,
     /// How long running sequences may go on after a stop was asked for.
     pub drain_timeout_ms: u64,
+    /// The GPU.
+    pub cuda: RawCuda,
     /// The simulated device.
     pub sim: RawSim,
 }
@@ -82,9 +81,10 @@ impl Default for RawConfig {
             kv_memory_percent: DEFAULT_KV_MEMORY_PERCENT,
             kv_memory_max_bytes: 0,
             kv_memory_bytes: 0,
-            max_seats: DEFAULT_MAX_SEATS,
-            step_tokens: DEFAULT_STEP_TOKENS,
+            max_seats: 0,
+            step_tokens: 0,
             drain_timeout_ms: 30_000,
+            cuda: RawCuda::default(),
             sim: RawSim::default(),
         }
     }
@@ -128,6 +128,7 @@ pub struct Config {
     pub(crate) kafka: Option<Kafka>,
     pub(crate) secret: InternalSecret,
     pub(crate) device: Device,
+    pub(crate) cuda: Cuda,
     pub(crate) sim: Sim,
     pub(crate) threads: usize,
     pub(crate) kv_memory: KvMemory,
@@ -172,11 +173,14 @@ impl TryFrom<RawConfig> for Config {
             max_seats,
             step_tokens,
             drain_timeout_ms,
+            cuda,
             sim,
         } = raw;
         setting::in_range("kv_memory_percent", u64::from(kv_memory_percent), 1, 90)?;
-        setting::in_range("max_seats", u64::from(max_seats), 1, u64::from(SEATS_LIMIT))?;
-        setting::in_range("step_tokens", u64::from(step_tokens), 64, u64::from(STEP_TOKENS_LIMIT))?;
+        setting::in_range("max_seats", u64::from(max_seats), 0, u64::from(SEATS_LIMIT))?;
+        if step_tokens != 0 {
+            setting::in_range("step_tokens", u64::from(step_tokens), 64, u64::from(STEP_TOKENS_LIMIT))?;
+        }
         setting::in_range("drain_timeout_ms", drain_timeout_ms, 0, 3_600_000)?;
         if pool.is_empty() {
             return Err(ConfigError::EmptyPool);
@@ -194,6 +198,7 @@ impl TryFrom<RawConfig> for Config {
             kafka: kafka.try_into().map_err(ConfigError::Kafka)?,
             secret: InternalSecret::from_file(&internal_secret_file).map_err(ConfigError::Secret)?,
             device,
+            cuda: cuda.try_into()?,
             sim: sim.try_into()?,
             threads,
             kv_memory: match kv_memory_bytes {
@@ -239,7 +244,8 @@ mod tests {
             assert!(error.contains(&format!("worker.{key}")), "{error}");
         };
         check("kv_memory_percent", |raw| raw.kv_memory_percent = 0);
-        check("max_seats", |raw| raw.max_seats = 0);
+        check("max_seats", |raw| raw.max_seats = 5000);
+        check("cuda.memory_percent", |raw| raw.cuda.memory_percent = 0);
         check("step_tokens", |raw| raw.step_tokens = 1);
         check("drain_timeout_ms", |raw| raw.drain_timeout_ms = u64::MAX);
         check("pool", |raw| raw.pool.clear());

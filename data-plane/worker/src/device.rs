@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use weir_engine::executor::sim::CostModel;
 
 use crate::config::ConfigError;
+use crate::cuda::{Cuda, NoGpu};
 
 /// Tokens that a simulated device has pages for by default: a few hundred conversations.
 const DEFAULT_SIM_KV_TOKENS: u32 = 1 << 20;
@@ -45,6 +46,43 @@ impl Device {
             Self::Cuda => "cuda",
             Self::Sim => "sim",
         }
+    }
+}
+
+impl Device {
+    /// What it stands for on this machine, never [`Device::Auto`].
+    ///
+    /// # Errors
+    /// [`NoGpu`] if a GPU was asked for and cannot be used.
+    pub(crate) fn resolve(self, cuda: &Cuda) -> Result<Self, NoGpu> {
+        if matches!(self, Self::Cpu | Self::Sim) {
+            return Ok(self);
+        }
+        match cuda.probe() {
+            Ok(name) => {
+                tracing::info!(name, "serving from the GPU");
+                Ok(Self::Cuda)
+            }
+            Err(no_gpu) if self == Self::Cuda => Err(no_gpu),
+            Err(no_gpu) if no_gpu.is_plain_absence() => {
+                tracing::info!(reason = %no_gpu, "serving from the CPU");
+                Ok(Self::Cpu)
+            }
+            Err(no_gpu) => {
+                tracing::warn!(reason = %no_gpu, "a GPU driver is there and cannot be used: serving from the CPU");
+                Ok(Self::Cpu)
+            }
+        }
+    }
+
+    /// Sequences that run at once unless configured: more than fill a batch, few enough that each keeps a usable rate.
+    pub(crate) fn default_max_seats(self) -> u32 {
+        if self == Self::Cuda { 256 } else { 64 }
+    }
+
+    /// New tokens in one step unless configured: a decode token for each seat, and prefill chunks beside them.
+    pub(crate) fn default_step_tokens(self) -> u32 {
+        if self == Self::Cuda { 2048 } else { 512 }
     }
 }
 

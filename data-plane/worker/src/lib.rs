@@ -8,6 +8,7 @@
 mod artifact;
 mod cache_salt;
 mod config;
+mod cuda;
 mod device;
 mod execution;
 mod host;
@@ -23,6 +24,7 @@ mod versions;
 
 pub use artifact::{ArtifactError, Inspection, inspect};
 pub use config::{Config, ConfigError, RawConfig};
+pub use cuda::{Dtype, KvDtype, NoGpu, RawCuda};
 pub use device::{Device, RawSim, UnknownDevice};
 pub use local_engine::{LocalEngine, LocalError, LocalRequest, LocalSession};
-pub use start::{Deps, ReadyProbe, Running, StartError, start};
+pub use start::{Deps, ReadyProbe, Running, StartError, WorkerFailed, start};

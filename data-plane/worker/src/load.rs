@@ -4,8 +4,11 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use tokio_util::sync::CancellationToken;
 use weir_engine::engine::Engine;
 use weir_engine::executor::cpu::{CpuConfig, CpuExecutor};
+#[cfg(feature = "cuda")]
+use weir_engine::executor::cuda::{ActivationType, CudaConfig, CudaExecutor, CudaLoadError, KvElement};
 use weir_engine::executor::sim::{SimConfig, SimExecutor};
 use weir_engine::model::{LoadError as ModelError, ModelFile};
 use weir_engine::{EngineConfig, EngineError, Executor};
@@ -14,6 +17,7 @@ use weir_text::TextModel;
 
 use crate::artifact::{ArtifactError, ArtifactStore, model_text};
 use crate::config::KvMemory;
+use crate::cuda::{Cuda, Dtype, KvDtype};
 use crate::device::{Device, Sim};
 use crate::host::{self, EngineHandle};
 use crate::memory;
@@ -34,8 +38,16 @@ pub(crate) enum LoadError {
         #[source]
         source: ModelError,
     },
-    #[error("this build has no CUDA backend; set worker.device to auto or cpu")]
-    NoCuda,
+    #[cfg(feature = "cuda")]
+    #[error("the GPU cannot serve {path}")]
+    Cuda {
+        path: String,
+        #[source]
+        source: CudaLoadError,
+    },
+    #[cfg(not(feature = "cuda"))]
+    #[error(transparent)]
+    NoGpu(#[from] crate::cuda::NoGpu),
     #[error("the engine cannot start")]
     Engine(#[from] EngineError),
     #[error("no thread for the step loop")]
@@ -60,13 +72,17 @@ impl LoadError {
 #[derive(Debug)]
 pub(crate) struct Loader {
     pub(crate) artifacts: ArtifactStore,
+    /// Never [`Device::Auto`].
     pub(crate) device: Device,
+    pub(crate) cuda: Cuda,
     pub(crate) sim: Sim,
     pub(crate) threads: usize,
     pub(crate) kv_memory: KvMemory,
     pub(crate) max_seats: u32,
     pub(crate) step_tokens: u32,
     pub(crate) metrics: Metrics,
+    /// Set by a step loop whose device is lost, when its records are closed.
+    pub(crate) device_lost: CancellationToken,
 }
 
 impl Loader {
@@ -83,7 +99,7 @@ impl Loader {
         }
         let text = TextModel::new(text)
             .map_err(|source| ArtifactError::Text { path: path.display().to_string(), source })?;
-        let (device, text) = (self.device(), Arc::new(text));
+        let (device, text) = (self.device, Arc::new(text));
         let engine = match device {
             Device::Auto | Device::Cpu => {
                 let executor =
@@ -91,21 +107,13 @@ impl Loader {
                 tracing::info!(version = %pinned.id, isa = executor.isa_name(), "{}", executor.kv_capacity());
                 self.serve(executor, text, pinned)?
             }
-            Device::Cuda => return Err(LoadError::NoCuda),
+            Device::Cuda => self.serve_from_gpu(&file, text, pinned)?,
             Device::Sim => {
                 tracing::warn!(version = %pinned.id, "the device is simulated: answers are noise");
                 self.serve(SimExecutor::new(self.sim_config(&file, pinned)), text, pinned)?
             }
         };
         Ok(LoadedVersion { engine, device, text_bytes, text_digest })
-    }
-
-    /// What `auto` stands for in this build, on this machine.
-    fn device(&self) -> Device {
-        match self.device {
-            Device::Auto => Device::Cpu,
-            chosen => chosen,
-        }
     }
 
     fn serve<X: Executor + 'static>(
@@ -116,8 +124,52 @@ impl Loader {
     ) -> Result<EngineHandle, LoadError> {
         let (executor, clock) = host::timed(executor, Instant::now);
         let engine = Engine::new(EngineConfig::for_capacity(&executor.capacity()), executor)?;
-        host::spawn(engine, clock, text, &pinned.id.to_string(), self.metrics.engine(pinned.id))
+        let lost = self.device_lost.clone();
+        host::spawn(engine, clock, text, &pinned.id.to_string(), self.metrics.engine(pinned.id), lost)
             .map_err(LoadError::Thread)
+    }
+
+    #[cfg(not(feature = "cuda"))]
+    fn serve_from_gpu(
+        &self,
+        _file: &ModelFile,
+        _text: Arc<TextModel>,
+        _pinned: &PinnedVersion,
+    ) -> Result<EngineHandle, LoadError> {
+        Err(crate::cuda::NoGpu::NotBuilt.into())
+    }
+
+    #[cfg(feature = "cuda")]
+    fn serve_from_gpu(
+        &self,
+        file: &ModelFile,
+        text: Arc<TextModel>,
+        pinned: &PinnedVersion,
+    ) -> Result<EngineHandle, LoadError> {
+        let Cuda { ordinal, memory_percent, dtype, kv_cache_dtype, step_timeout } = self.cuda;
+        let config = CudaConfig {
+            ordinal,
+            activation: match dtype {
+                Dtype::Auto => None,
+                Dtype::Bf16 => Some(ActivationType::Bf16),
+                Dtype::F16 => Some(ActivationType::F16),
+            },
+            kv: match kv_cache_dtype {
+                KvDtype::Auto => None,
+                KvDtype::Bf16 => Some(KvElement::Bf16),
+                KvDtype::F16 => Some(KvElement::F16),
+                KvDtype::Fp8E4m3 => Some(KvElement::E4m3),
+            },
+            memory_percent,
+            max_seats: self.max_seats,
+            max_step_tokens: self.step_tokens,
+            context_limit: Some(pinned.context_limit.min(file.facts().context_limit)),
+            num_host_pages: 0,
+            step_timeout,
+        };
+        let executor = CudaExecutor::load_file(file, &config)
+            .map_err(|source| LoadError::Cuda { path: pinned.weights_uri.clone(), source })?;
+        self.serve(executor, text, pinned)
     }
 
     /// No weights: the file only tells what tokens and positions there are.

@@ -6,6 +6,7 @@ use std::time::Instant;
 
 use prometheus_client::registry::Registry;
 use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
 use weir_engine::{Engine, EngineConfig, EngineError, Executor, SequenceRequest};
 use weir_metering::{LogError, RecordLog};
 use weir_schemas::clock::Clock;
@@ -84,7 +85,10 @@ impl LocalEngine {
         let (executor, step_clock) = host::timed(executor, now);
         let engine = Engine::new(EngineConfig::for_capacity(&executor.capacity()), executor)?;
         let metrics = Metrics::new(registry).engine(VersionId::from_u128(1));
-        let handle = host::spawn(engine, step_clock, text, "local", metrics).map_err(LocalError::Thread)?;
+        // Nobody waits for a loss: it shows in that the sessions end.
+        let lost = CancellationToken::new();
+        let handle = host::spawn(engine, step_clock, text, "local", metrics, lost);
+        let handle = handle.map_err(LocalError::Thread)?;
         let (worker, instance) = (WorkerId::from_u128(1), InstanceId::from_u128(1));
         let executions = ExecutionLog::new(log, worker, instance, clock);
         Ok(Self { handle, executions, sessions: Sessions::default() })

@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use futures::FutureExt;
 use prometheus_client::registry::Registry;
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
@@ -27,6 +28,8 @@ use weir_schemas::rpc::worker::worker_server::WorkerServer;
 use crate::artifact::ArtifactStore;
 use crate::cache_salt::CacheSalt;
 use crate::config::Config;
+use crate::cuda::NoGpu;
+use crate::device::Device;
 use crate::execution::ExecutionLog;
 use crate::load::Loader;
 use crate::metrics::Metrics;
@@ -43,6 +46,8 @@ const KEEP_ALIVE: Duration = Duration::from_secs(10);
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(5);
 /// How often the drain looks whether the last sequence has ended.
 const DRAIN_POLL: Duration = Duration::from_millis(20);
+/// How long a process whose device is lost waits for anything of it to end.
+const LOST_TIMEOUT: Duration = Duration::from_secs(10);
 /// A step loop with work that has not moved for this long is stuck: no step of a supported model takes as long.
 const STALL: Duration = Duration::from_secs(30);
 
@@ -51,6 +56,17 @@ const STALL: Duration = Duration::from_secs(30);
 pub struct Deps {
     /// The wall clock.
     pub clock: Clock,
+}
+
+/// Why a worker that served has ended.
+#[derive(Debug, thiserror::Error)]
+pub enum WorkerFailed {
+    /// The device failed or hung; the log says how.
+    #[error("the device is lost; start the worker again once it works")]
+    DeviceLost,
+    /// A bug.
+    #[error("the worker ended abnormally")]
+    Panicked(#[source] tokio::task::JoinError),
 }
 
 /// Why the worker did not start.
@@ -68,6 +84,9 @@ pub enum StartError {
     /// The record log is not usable.
     #[error("the worker's record log is not usable")]
     RecordLog(#[source] LogError),
+    /// A GPU was asked for.
+    #[error("worker.device is cuda, and there is no GPU to use; set it to auto or cpu to serve from the CPU")]
+    NoGpu(#[source] NoGpu),
     /// The transport to the ledger cannot be made.
     #[error("records cannot be sent to the ledger at {endpoint}")]
     Ledger {
@@ -97,6 +116,7 @@ pub struct Running {
     pub rpc_addr: SocketAddr,
     versions: Arc<Versions>,
     executions: ExecutionLog,
+    device_lost: CancellationToken,
     lifetime: JoinSet<()>,
 }
 
@@ -108,18 +128,26 @@ impl std::fmt::Debug for Running {
 
 impl Running {
     /// Resolves after the stop signal and the drain: sequences ended, records closed and, if the ledger is there,
-    /// relayed.
-    pub async fn stopped(self) {
+    /// relayed. Also when the device is lost, after the same but for the drain.
+    ///
+    /// # Errors
+    /// [`WorkerFailed`] if it has not ended because it was asked to: the process is to end too.
+    pub async fn stopped(self) -> Result<(), WorkerFailed> {
         let mut lifetime = self.lifetime;
-        if let Some(Err(error)) = lifetime.join_next().await {
-            tracing::error!(error = &error as &dyn std::error::Error, "the worker ended abnormally");
-        }
+        lifetime.join_next().await.unwrap_or(Ok(())).map_err(WorkerFailed::Panicked)?;
+        if self.device_lost.is_cancelled() { Err(WorkerFailed::DeviceLost) } else { Ok(()) }
     }
 
     /// Ready means: something is loaded, no step loop with work stands still, and what runs can be recorded.
     pub fn ready_probe(&self) -> ReadyProbe {
         let (versions, executions) = (self.versions.clone(), self.executions.clone());
-        Arc::new(move || ready(&versions, &executions))
+        let device_lost = self.device_lost.clone();
+        Arc::new(move || {
+            if device_lost.is_cancelled() {
+                return Err(WorkerFailed::DeviceLost.to_string());
+            }
+            ready(&versions, &executions)
+        })
     }
 }
 
@@ -147,6 +175,7 @@ pub async fn start(
     registry: &mut Registry,
     cancel: CancellationToken,
 ) -> Result<Running, StartError> {
+    let device = config.device.resolve(&config.cuda).map_err(StartError::NoGpu)?;
     let unusable = |source| StartError::DataDir { path: config.data_dir.display().to_string(), source };
     std::fs::create_dir_all(&config.data_dir).map_err(unusable)?;
     let worker = node_id::load_or_create(&config.data_dir, &deps.clock, WorkerId::new).map_err(unusable)?;
@@ -172,6 +201,9 @@ pub async fn start(
         relay_cancel.clone(),
     );
 
+    let device_lost = CancellationToken::new();
+    // Asked to stop from outside, or for good cause from inside.
+    let cancel = cancel.child_token();
     let versions = Arc::new(Versions::default());
     let service = WorkerService {
         worker,
@@ -184,7 +216,7 @@ pub async fn start(
         draining: cancel.clone(),
     };
     let client = config_client(&config, worker, instance, rpc_addr);
-    let loader = Arc::new(loader(&config, Metrics::new(registry)));
+    let loader = Arc::new(loader(&config, device, Metrics::new(registry), device_lost.clone()));
     let followers = TaskTracker::new();
     let (pool, snapshots) = (config.pool.clone(), client.snapshots());
     followers.spawn(reconcile::run(pool, loader, versions.clone(), snapshots, cancel.clone()));
@@ -194,11 +226,20 @@ pub async fn start(
     server.spawn(serve(listener, service.clone(), config.secret.clone(), server_cancel.clone()));
     let stages = Stages { service, followers, server, server_cancel };
 
-    let drain_timeout = config.drain_timeout;
+    let (drain_timeout, lost) = (config.drain_timeout, device_lost.clone());
     let mut lifetime = JoinSet::new();
     lifetime.spawn(async move {
-        cancel.cancelled().await;
-        stages.drain(drain_timeout).await;
+        tokio::select! {
+            () = cancel.cancelled() => {}
+            () = lost.cancelled() => cancel.cancel(),
+        }
+        let drained = stages.drain(drain_timeout, &lost);
+        // A device that hangs may hold a load up, too.
+        let patience = async { lost.cancelled().then(|()| tokio::time::sleep(LOST_TIMEOUT)).await };
+        tokio::select! {
+            () = drained => {}
+            () = patience => tracing::warn!("ending without waiting for what still uses the lost device"),
+        }
         if let Err(error) = relay.flush(tokio::time::Instant::now() + FLUSH_TIMEOUT).await {
             tracing::warn!(%error, "stopping without the ledger's confirmation");
         }
@@ -206,7 +247,7 @@ pub async fn start(
         relay.stopped().await;
     });
     tracing::info!(%worker, %instance, %rpc_addr, "worker started");
-    Ok(Running { rpc_addr, versions, executions, lifetime })
+    Ok(Running { rpc_addr, versions, executions, device_lost, lifetime })
 }
 
 fn config_client(
@@ -231,16 +272,19 @@ fn config_client(
     })
 }
 
-fn loader(config: &Config, metrics: Metrics) -> Loader {
+fn loader(config: &Config, device: Device, metrics: Metrics, device_lost: CancellationToken) -> Loader {
+    let or_default = |configured, default| if configured == 0 { default } else { configured };
     Loader {
         artifacts: ArtifactStore::new(&config.data_dir),
-        device: config.device,
+        device,
+        cuda: config.cuda,
         sim: config.sim,
         threads: config.threads,
         kv_memory: config.kv_memory,
-        max_seats: config.max_seats,
-        step_tokens: config.step_tokens,
+        max_seats: or_default(config.max_seats, device.default_max_seats()),
+        step_tokens: or_default(config.step_tokens, device.default_step_tokens()),
         metrics,
+        device_lost,
     }
 }
 
@@ -273,11 +317,12 @@ struct Stages {
 }
 
 impl Stages {
-    /// New requests are refused already. What runs may finish until the deadline, then it is cancelled.
-    async fn drain(self, timeout: Duration) {
+    /// New requests are refused already. What runs may finish until the deadline, then it is cancelled; at once if the device
+    /// is lost, because nobody can tell how long what runs on another one may go on.
+    async fn drain(self, timeout: Duration, device_lost: &CancellationToken) {
         let Self { service, followers, mut server, server_cancel } = self;
         let deadline = Instant::now() + timeout;
-        while service.versions.attempts() > 0 && Instant::now() < deadline {
+        while service.versions.attempts() > 0 && Instant::now() < deadline && !device_lost.is_cancelled() {
             tokio::time::sleep(DRAIN_POLL).await;
         }
         let left = service.versions.attempts();

@@ -19,6 +19,8 @@ use weir_kernels::cuda::{CudaError, Device, Graph, PinnedBuffer};
 
 pub use load::{CudaConfig, CudaLoadError};
 pub use measure::random_weight_bytes;
+pub use weir_kernels::cuda::ops::{ActivationType, KvElement};
+pub use weir_kernels::cuda::{DeviceInfo, ProbeError, probe};
 
 use super::{Capacity, Executor, ExecutorError, Ticket, check_plan};
 use crate::step::{Page, PageCopy, SeatSetup, StepOutput, StepPlan, TokenMask};
@@ -27,8 +29,6 @@ use steps::{Layout, Outputs, Step};
 
 /// Plans in flight: one runs, one waits behind it.
 const IN_FLIGHT: u32 = 2;
-/// Far beyond the longest step; a device that takes longer hangs.
-const STEP_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Runs plans on one device.
 #[derive(Debug)]
@@ -50,6 +50,7 @@ pub struct CudaExecutor {
     in_flight: VecDeque<Step>,
     host_pages: PinnedBuffer<u8>,
     next_ticket: u64,
+    step_timeout: Duration,
 }
 
 impl CudaExecutor {
@@ -64,11 +65,18 @@ impl CudaExecutor {
         }
         let within_pool = self.copy_through_host(&plan.copies)?;
         let layout = Layout::of(plan, &self.top_logprobs);
-        let mut entries = Vec::new();
+        let mut changes = tables::Changes::new(self.inputs.max_entries());
         for (index, row) in plan.rows.iter().enumerate() {
-            self.tables.update(row.seat.0 as usize, plan.block_table(index, 0).blocks(), &mut entries);
+            self.tables.update(row.seat.0 as usize, plan.block_table(index, 0).blocks(), &mut changes);
         }
-        self.inputs.submit(&self.device, &steps::rows(plan), &layout.samples, &entries, &within_pool)?;
+        self.pages.set_tables(&self.device, &changes.whole)?;
+        self.inputs.submit(
+            &self.device,
+            &steps::rows(plan),
+            &layout.samples,
+            &changes.entries,
+            &within_pool,
+        )?;
         self.model.operations.copy_pages(&self.inputs, &mut self.pages)?;
         self.model.operations.set_block_tables(&self.inputs, &mut self.pages)?;
         if !plan.rows.is_empty() {
@@ -215,7 +223,7 @@ impl Executor for CudaExecutor {
             self.outputs.push(step.outputs);
             return Err(ExecutorError::InvalidPlan("collected before its masks were supplied"));
         }
-        let collected = step.ended.wait(STEP_TIMEOUT).and_then(|()| step.read());
+        let collected = step.ended.wait(self.step_timeout).and_then(|()| step.read());
         self.outputs.push(step.outputs);
         collected.map_err(|error| {
             self.in_flight.clear();

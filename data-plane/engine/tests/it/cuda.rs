@@ -1,6 +1,7 @@
 //! The CUDA executor under the real engine, on a driver that runs its kernels on the CPU.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use weir_engine::executor::cpu::ReferenceExecutor;
 use weir_engine::executor::cuda::{CudaConfig, CudaExecutor, CudaLoadError};
@@ -9,8 +10,7 @@ use weir_engine::{
     Class, Commit, Engine, EngineConfig, Executor, FinishReason, SamplingParams, SequenceEvent, SequenceId,
     SequenceRequest, TenantIndex, TokenId, TokenLogprobs, Verdict,
 };
-use weir_kernels::cuda::ops::{ActivationType, KvElement};
-use weir_stand_in::{Failure, IMAGE, StandIn};
+use weir_stand_in::{Failure, StandIn};
 
 use crate::golden::fixture::{config as reference_config, golden, model_path};
 
@@ -37,14 +37,14 @@ impl Commit for Free {
 fn config() -> CudaConfig {
     CudaConfig {
         ordinal: 0,
-        kernels: Some(IMAGE.to_vec()),
-        activation: ActivationType::F16,
-        kv: KvElement::F16,
+        activation: None,
+        kv: None,
         memory_percent: 10,
         max_seats: 2,
         max_step_tokens: 66,
         context_limit: Some(128),
         num_host_pages: 1,
+        step_timeout: Duration::from_secs(60),
     }
 }
 

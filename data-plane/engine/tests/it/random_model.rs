@@ -1,11 +1,13 @@
 //! Models of random weights, with which devices are measured.
 
+use std::time::Duration;
+
 use weir_engine::executor::cuda::{CudaConfig, CudaExecutor, random_weight_bytes};
 use weir_engine::model::ModelFacts;
 use weir_engine::{Executor, SamplingParams};
-use weir_kernels::cuda::ops::{ActivationType, KvElement};
+use weir_kernels::cuda::ops::ActivationType;
 use weir_kernels::quant::GgmlType;
-use weir_stand_in::{IMAGE, StandIn};
+use weir_stand_in::StandIn;
 
 use crate::cuda::{answers, request};
 
@@ -31,14 +33,14 @@ fn facts() -> ModelFacts {
 fn config() -> CudaConfig {
     CudaConfig {
         ordinal: 0,
-        kernels: Some(IMAGE.to_vec()),
-        activation: ActivationType::Bf16,
-        kv: KvElement::Bf16,
+        activation: Some(ActivationType::Bf16),
+        kv: None,
         memory_percent: 10,
         max_seats: 3,
         max_step_tokens: 67,
         context_limit: None,
         num_host_pages: 0,
+        step_timeout: Duration::from_secs(60),
     }
 }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use cudarc::driver::{CudaContext, CudaModule};
-use cudarc::nvrtc::{CompileOptions, Ptx, compile_ptx_with_opts};
+use cudarc::nvrtc::{CompileOptions, Ptx, compile_ptx_with_opts, sys as nvrtc};
 
 use super::device::CudaError;
 use super::probe::DeviceInfo;
@@ -12,6 +12,17 @@ use super::probe::DeviceInfo;
 const FATBIN: Option<&[u8]> = include!(concat!(env!("OUT_DIR"), "/fatbin.rs"));
 /// All kernels in one source, for compiling at run time: made by the build script.
 const SOURCE: &str = include_str!(concat!(env!("OUT_DIR"), "/kernels.cu"));
+
+/// Every symbol of NVRTC that cudarc calls for what is done here.
+const SYMBOLS: [&str; 7] = [
+    "nvrtcCreateProgram",
+    "nvrtcDestroyProgram",
+    "nvrtcCompileProgram",
+    "nvrtcGetPTXSize",
+    "nvrtcGetPTX",
+    "nvrtcGetProgramLogSize",
+    "nvrtcGetProgramLog",
+];
 
 /// Loads the kernels into a device: the given ones, those of the build, or compiled now.
 pub(super) fn load(
@@ -29,11 +40,16 @@ pub(super) fn load(
 /// Compiles the kernels for a device with NVRTC, which has to be installed.
 fn compiled(info: &DeviceInfo) -> Result<Ptx, CudaError> {
     // SAFETY: loads the library by its well-known names.
-    if !unsafe { cudarc::nvrtc::sys::is_culib_present() } {
+    if !unsafe { nvrtc::is_culib_present() } {
         return Err(CudaError::Image(
             "this build has no compiled kernels (make kernels), and NVRTC, which could compile them, is not installed"
                 .to_owned(),
         ));
+    }
+    // SAFETY: the library is present; the symbol's address is only looked at.
+    let is_missing = |symbol: &&str| unsafe { nvrtc::culib().get::<*const ()>(symbol.as_bytes()) }.is_err();
+    if let Some(symbol) = SYMBOLS.into_iter().find(is_missing) {
+        return Err(CudaError::Image(format!("NVRTC is installed and lacks `{symbol}`")));
     }
     let (major, minor) = info.compute_capability;
     let options = vec![format!("--gpu-architecture=compute_{major}{minor}"), "--std=c++17".to_owned()];

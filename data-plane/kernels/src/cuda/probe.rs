@@ -3,7 +3,7 @@
 //! cudarc panics when a library or a symbol is missing. So the library is looked for first, and then every symbol that
 //! this backend calls, before the first call.
 
-use std::ffi::CString;
+use std::ffi::CStr;
 
 use cudarc::driver::{DriverError, result, sys};
 
@@ -84,9 +84,12 @@ pub struct DeviceInfo {
 /// Why there is no such device.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ProbeError {
-    /// No driver is installed.
-    #[error("no NVIDIA driver is installed: libcuda.so.1 is not found")]
-    NoLibrary,
+    /// No driver is installed, or its library cannot be loaded.
+    #[error("there is no usable NVIDIA driver: {reason}")]
+    NoLibrary {
+        /// The dynamic linker's words.
+        reason: String,
+    },
     /// The library lacks what every driver of the needed age has.
     #[error("the CUDA driver library lacks `{symbol}`: it is older than CUDA 13.0, or broken")]
     MissingSymbol {
@@ -144,12 +147,12 @@ pub enum ProbeError {
 pub fn probe(ordinal: usize) -> Result<DeviceInfo, ProbeError> {
     // SAFETY: loads libraries by the driver's well-known names, which is what this function is for.
     if !unsafe { sys::is_culib_present() } {
-        return Err(ProbeError::NoLibrary);
+        return Err(ProbeError::NoLibrary { reason: why_not_loaded(c"libcuda.so.1") });
     }
-    for symbol in SYMBOLS {
-        if !has_symbol(symbol) {
-            return Err(ProbeError::MissingSymbol { symbol });
-        }
+    // SAFETY: the library is present; the symbol's address is only looked at.
+    let is_missing = |symbol: &&str| unsafe { sys::culib().get::<*const ()>(symbol.as_bytes()) }.is_err();
+    if let Some(symbol) = SYMBOLS.into_iter().find(is_missing) {
+        return Err(ProbeError::MissingSymbol { symbol });
     }
     let version = driver_version()?;
     if version < DRIVER_VERSION_MIN {
@@ -180,10 +183,15 @@ pub fn probe(ordinal: usize) -> Result<DeviceInfo, ProbeError> {
     Ok(DeviceInfo { ordinal, name, compute_capability, memory_bytes, driver_version: version })
 }
 
-fn has_symbol(symbol: &str) -> bool {
-    let Ok(name) = CString::new(symbol) else { return false };
-    // SAFETY: the library is present; the symbol's address is only looked at.
-    unsafe { sys::culib().get::<*const ()>(name.as_bytes_with_nul()) }.is_ok()
+/// What the dynamic linker has against a library.
+fn why_not_loaded(name: &CStr) -> String {
+    // SAFETY: loading a driver runs its constructors, as cudarc has just tried to.
+    let handle = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_LAZY) };
+    if !handle.is_null() {
+        return "its library can be loaded now, and could not a moment ago".to_owned();
+    }
+    // SAFETY: dlopen has just failed on this thread, so there is a text, which lives until the next failure on it.
+    unsafe { CStr::from_ptr(libc::dlerror()) }.to_string_lossy().into_owned()
 }
 
 fn driver_version() -> Result<i32, ProbeError> {

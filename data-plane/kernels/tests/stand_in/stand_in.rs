@@ -1,6 +1,6 @@
 //! A CUDA driver without a device, for tests: the kernels run on the CPU, one by one, when the host waits for them.
 //!
-//! [`StandIn::load`] builds `libcuda.so.1` and `libcublasLt.so.13` with g++ and loads them by their paths. The dynamic
+//! [`StandIn::load`] builds `libcuda.so.1`, `libcublasLt.so.13` and `libnvrtc.so.13` with g++ and loads them by their paths. The dynamic
 //! linker then gives these for the names that cudarc asks for, so it has to happen before the first use of cudarc.
 #![allow(clippy::panic, clippy::allow_attributes)]
 
@@ -296,14 +296,15 @@ fn load_driver() -> usize {
     loaded[0]
 }
 
-/// Paths of the driver, and of cuBLASLt over it; each also under the name without a number, which cudarc asks for first.
+/// Paths of the driver, cuBLASLt over it, and NVRTC; each also under the name without a number, which cudarc asks for first.
 fn libraries() -> Vec<PathBuf> {
     let source = |name: &str| compile::sources().join(name);
     let of_driver = ["block", "fibers", "grid", "memory", "queue", "control", "driver", "driver_device"];
     let of_driver = of_driver.iter().chain(&["driver_memory", "driver_stream", "driver_launch"]);
     let of_driver: Vec<PathBuf> = of_driver.map(|name| source(&format!("{name}.cpp"))).collect();
     let driver = library("cuda", "1", &of_driver);
-    [driver, library("cublasLt", "13", &[source("cublas_lt.cpp")])].concat()
+    let cublas_lt = library("cublasLt", "13", &[source("cublas_lt.cpp")]);
+    [driver, cublas_lt, library("nvrtc", "13", &[source("nvrtc.cpp")])].concat()
 }
 
 fn library(name: &str, version: &str, sources: &[PathBuf]) -> [PathBuf; 2] {

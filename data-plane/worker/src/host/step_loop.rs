@@ -6,8 +6,9 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use tokio::sync::{mpsc, watch};
+use tokio_util::sync::CancellationToken;
 use weir_engine::engine::Engine;
-use weir_engine::{AddError, Executor, SequenceEvent, SequenceId, StepReport};
+use weir_engine::{AddError, EngineError, Executor, SequenceEvent, SequenceId, StepReport};
 use weir_schemas::records::{ExecutionOutcome, PROGRESS_NOTE_INTERVAL};
 use weir_schemas::rpc::worker as wire;
 use weir_text::TextModel;
@@ -29,6 +30,8 @@ struct StepLoop<X: Executor> {
     rates: Rates,
     metrics: EngineMetrics,
     progress_recorded: Instant,
+    /// Set when the device is lost and the records are closed.
+    device_lost: CancellationToken,
     /// Last, so that it is dropped last.
     status: watch::Sender<EngineStatus>,
 }
@@ -41,6 +44,7 @@ pub(crate) fn spawn<X: Executor + 'static>(
     text: Arc<TextModel>,
     name: &str,
     metrics: EngineMetrics,
+    device_lost: CancellationToken,
 ) -> std::io::Result<EngineHandle> {
     let (arrivals, receiver) = mpsc::channel(ARRIVALS_MAX);
     let now = clock.now();
@@ -63,6 +67,7 @@ pub(crate) fn spawn<X: Executor + 'static>(
         rates: Rates::default(),
         metrics,
         progress_recorded: now,
+        device_lost,
     };
     // Detached: its end shows in the status channel, which closes after everything that the loop owned is freed.
     std::thread::Builder::new().name(format!("step-{name}")).spawn(move || {
@@ -103,7 +108,9 @@ impl<X: Executor> StepLoop<X> {
                 }
             }
             self.cancel_unwanted();
-            self.step();
+            if let Err(error) = self.step() {
+                return self.lose_device(&error);
+            }
             self.record_progress();
             self.publish();
         }
@@ -134,9 +141,11 @@ impl<X: Executor> StepLoop<X> {
         }
     }
 
-    fn step(&mut self) {
+    /// # Errors
+    /// What no later step can succeed after.
+    fn step(&mut self) -> Result<(), EngineError> {
         if !self.engine.has_work() {
-            return;
+            return Ok(());
         }
         let report = self.engine.step();
         let measured = self.clock.take();
@@ -145,9 +154,34 @@ impl<X: Executor> StepLoop<X> {
         }
         match report {
             Ok(report) => self.deliver(report, measured.step),
+            Err(error) if error.is_fatal() => return Err(error),
             // The sequences of the step end with the next report; others are untouched.
             Err(error) => tracing::error!(error = &error as &dyn std::error::Error, "a step failed"),
         }
+        Ok(())
+    }
+
+    /// Closes the record of everything that runs or waits here. Nobody is told how it ended: the process ends its streams
+    /// once this is done, and gateways go on elsewhere.
+    fn lose_device(mut self, error: &EngineError) {
+        tracing::error!(error = error as &dyn std::error::Error, "the device is lost; ending the process");
+        for event in self.engine.fail_all().events {
+            let SequenceEvent::Finished { id, reason, usage } = event else { continue };
+            if let Some(attempt) = self.attempts.remove(&id) {
+                attempt.session.finished(attempt.handle);
+                drop(attempt.finish(reason, usage));
+            }
+        }
+        self.arrivals.close();
+        while let Some(attempt) = self.arrivals.blocking_recv() {
+            let NewAttempt { session, handle, execution, .. } = *attempt;
+            execution.close(Used::default(), ExecutionOutcome::Error);
+            session.finished(handle);
+        }
+        self.device_lost.cancel();
+        self.publish();
+        // A device that hangs would never give its memory back.
+        std::mem::forget(self.engine);
     }
 
     /// `step` is when what the report tells of ran; none if it tells of no step.

@@ -11,7 +11,7 @@ use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::sync::CancellationToken;
 use tonic::service::interceptor::InterceptedService;
 use tonic::transport::Channel;
-use tonic::{Request, Streaming};
+use tonic::{Request, Status, Streaming};
 use weir_metering::{LogOptions, RecordLog};
 use weir_schemas::clock::Clock;
 use weir_schemas::config_snapshot::{ConfigSnapshot, Deployment, PinnedVersion, Revision, Slo};
@@ -25,7 +25,7 @@ use weir_schemas::rpc::worker::{
     SessionRequest, StepMessage, VersionLoad, VersionState, WatchRequest,
 };
 use weir_text::{ModelText, TextModel};
-use weir_worker::{Config, Deps, Device, RawConfig, Running};
+use weir_worker::{Config, Deps, Device, RawConfig, Running, StartError, WorkerFailed};
 
 pub(crate) const SECRET: &str = "0123456789abcdef0123456789abcdef";
 /// Shorter than the model's own, so that the KV pool of a test stays small.
@@ -89,19 +89,23 @@ impl TestWorker {
         Self::start_in(tempfile::tempdir().unwrap(), pinned).await
     }
 
-    /// One on a device of choice; whether it loads is to be seen.
-    pub(crate) async fn on(device: Device) -> Self {
-        Self::start_on(tempfile::tempdir().unwrap(), pinned(), device).await
+    /// One with other settings, or the reason why it does not start; whether it loads is to be seen.
+    pub(crate) async fn with(change: impl FnOnce(&mut RawConfig)) -> Result<Self, StartError> {
+        Self::start_with(tempfile::tempdir().unwrap(), pinned(), change).await
     }
 
     pub(crate) async fn start_in(folder: TempDir, pinned: PinnedVersion) -> Self {
-        Self::start_on(folder, pinned, Device::Auto).await
+        Self::start_with(folder, pinned, |_| ()).await.unwrap()
     }
 
-    async fn start_on(folder: TempDir, pinned: PinnedVersion, device: Device) -> Self {
+    async fn start_with(
+        folder: TempDir,
+        pinned: PinnedVersion,
+        change: impl FnOnce(&mut RawConfig),
+    ) -> Result<Self, StartError> {
         store_snapshot(folder.path(), pinned);
         std::fs::write(folder.path().join("secret"), SECRET).unwrap();
-        let raw = RawConfig {
+        let mut raw = RawConfig {
             listen: "127.0.0.1:0".parse().unwrap(),
             data_dir: folder.path().to_owned(),
             internal_secret_file: folder.path().join("secret"),
@@ -109,18 +113,18 @@ impl TestWorker {
             control_plane: "http://127.0.0.1:9".into(),
             ledger: "http://127.0.0.1:9".into(),
             kv_memory_bytes: 96 << 20,
-            device,
+            device: Device::Cpu,
             max_seats: 16,
             drain_timeout_ms: 100,
             ..RawConfig::default()
         };
+        change(&mut raw);
         let cancel = CancellationToken::new();
         let deps = Deps { clock: Clock::new(|| chrono::DateTime::from_timestamp_millis(1_000_000).unwrap()) };
         let config = Config::try_from(raw).unwrap();
-        let running =
-            weir_worker::start(config, deps, &mut Registry::default(), cancel.clone()).await.unwrap();
+        let running = weir_worker::start(config, deps, &mut Registry::default(), cancel.clone()).await?;
         let address = format!("http://{}", running.rpc_addr);
-        Self { folder, address, cancel, running }
+        Ok(Self { folder, address, cancel, running })
     }
 
     pub(crate) async fn client(&self) -> Client {
@@ -163,10 +167,16 @@ impl TestWorker {
         (self.running.ready_probe())()
     }
 
+    /// Waits until it ends by itself; the folder remains.
+    pub(crate) async fn failed(self) -> (TempDir, WorkerFailed) {
+        let stopped = tokio::time::timeout(DEADLINE, self.running.stopped());
+        (self.folder, stopped.await.expect("the worker goes on").unwrap_err())
+    }
+
     /// Stops it as SIGTERM would; the folder remains.
     pub(crate) async fn stop(self) -> TempDir {
         self.cancel.cancel();
-        self.running.stopped().await;
+        self.running.stopped().await.unwrap();
         self.folder
     }
 }
@@ -291,6 +301,19 @@ impl Session {
         let finished = answer.finished.clone().unwrap();
         assert_eq!(answer.tokens.len() as u64, finished.generated_tokens);
         (answer, finished)
+    }
+
+    /// Reads until the worker ends the session.
+    pub(crate) async fn broken(&mut self) -> Status {
+        loop {
+            match tokio::time::timeout(DEADLINE, self.messages.message()).await.expect("no message") {
+                Ok(message) => {
+                    let updates = message.expect("sessions end with a status").updates;
+                    assert!(updates.iter().all(|update| update.finished.is_none()), "{updates:?}");
+                }
+                Err(status) => return status,
+            }
+        }
     }
 
     /// Sends and reads to the end.

@@ -5,6 +5,8 @@ use weir_kernels::cuda::ops::{
 };
 use weir_kernels::cuda::{CudaError, Device, Graph};
 
+use std::time::Duration;
+
 use super::model::{CudaModel, Extent, Loader};
 use super::steps::Outputs;
 use super::tables::HeldTables;
@@ -24,12 +26,11 @@ const GRAPH_ROWS_MAX: usize = 256;
 pub struct CudaConfig {
     /// Index of the device.
     pub ordinal: usize,
-    /// Kernels compiled elsewhere; `None` for those of the build.
-    pub kernels: Option<Vec<u8>>,
-    /// Format of activations, and of weights that do not stay packed.
-    pub activation: ActivationType,
-    /// Format of keys and values.
-    pub kv: KvElement,
+    /// Format of activations, and of weights that do not stay packed; `None` for bf16 if the model's are bf16 or f32,
+    /// which need its range, and f16, which is more exact, for all others.
+    pub activation: Option<ActivationType>,
+    /// Format of keys and values; `None` for that of activations.
+    pub kv: Option<KvElement>,
     /// Share of the device's memory that may be in use when all is loaded, in hundredths.
     pub memory_percent: u8,
     /// Most sequences in a step.
@@ -40,6 +41,8 @@ pub struct CudaConfig {
     pub context_limit: Option<u32>,
     /// Pages in host memory, for swapping and transfer.
     pub num_host_pages: u32,
+    /// A device that takes longer for a step hangs.
+    pub step_timeout: Duration,
 }
 
 /// Why a model cannot be served from a device.
@@ -107,8 +110,8 @@ impl CudaExecutor {
     ) -> Result<Self, CudaLoadError> {
         let context_limit = config.context_limit.unwrap_or(facts.context_limit);
         check(config, facts, context_limit)?;
-        let device = Device::open_with(config.ordinal, config.kernels.as_deref())?;
-        let formats = Formats { activation: config.activation, kv: config.kv, head_dim: facts.head_dim };
+        let device = Device::open(config.ordinal)?;
+        let formats = formats(config, facts);
         let page_bytes = facts.num_layers * DevicePages::layer_bytes(&formats, facts.num_kv_heads);
         let needs =
             Needs { page_bytes, seats: config.max_seats as usize, context_limit: context_limit as usize };
@@ -128,59 +131,105 @@ impl CudaExecutor {
             IN_FLIGHT as usize,
         )?;
         let outputs = (0..IN_FLIGHT).map(|_| Outputs::new(&device, limits.rows)).collect::<Result<_, _>>()?;
-        // With weights and workspace in place, what is left within the dial goes to the pages.
-        let num_pages = needs.pages(device.memory()?.0.saturating_sub(reserve))?;
+        // Graphs take memory too, and name the pool's addresses: they are recorded over the smallest pool to see how much, and
+        // again over the one that takes what is then left within the dial.
+        let mut workspace = Workspace { device: &device, model, seats };
+        let num_least = needs.least().0;
+        let (least, graphs) = workspace.pool(&StepLimits { pages: num_least, ..limits }, page_bytes)?;
+        let free = device.memory()?.0 + (num_least * page_bytes) as u64;
+        drop((least, graphs));
+        let num_pages = needs.pages(free.saturating_sub(reserve))?;
         let limits = StepLimits { pages: num_pages as usize, ..limits };
-        let inputs = StepInputs::new(&device, limits, IN_FLIGHT as usize)?;
-        let pages =
-            DevicePages::new(&device, page_bytes, num_pages as usize, limits.seats, limits.max_blocks)?;
-        let host_bytes = page_bytes * config.num_host_pages as usize;
-        let host_pages = device.pinned(host_bytes)?;
+        let (pool, graphs) = workspace.pool(&limits, page_bytes)?;
+        let Workspace { model, seats, .. } = workspace;
+        let host_pages = device.pinned(page_bytes * config.num_host_pages as usize)?;
         let layout = LayoutId::of(&format!("cuda {formats:?} {} {}", facts.num_layers, facts.num_kv_heads));
-        let capacity = capacity(config, facts, context_limit, (num_pages, page_bytes, layout));
-        let mut executor = Self {
+        tracing::info!(
+            device = device.info().name,
+            model = facts.name.as_deref().unwrap_or("unnamed"),
+            dtype = facts.dtype,
+            weight_bytes,
+            activations = ?formats.activation,
+            kv = ?formats.kv,
+            "KV cache size: {} tokens; {} seats; longest request fits {:.1} times; {} graphs",
+            u64::from(num_pages) * BLOCK_TOKENS as u64,
+            config.max_seats,
+            f64::from(num_pages) / needs.longest() as f64,
+            graphs.len()
+        );
+        Ok(Self {
             tables: HeldTables::new(limits.seats),
             top_logprobs: vec![None; limits.seats],
+            capacity: capacity(config, facts, context_limit, (num_pages, page_bytes, layout)),
             device,
             model,
-            capacity,
-            inputs,
-            pages,
+            inputs: pool.inputs,
+            pages: pool.pages,
             seats,
-            graphs: Vec::new(),
+            graphs,
             outputs,
             in_flight: std::collections::VecDeque::new(),
             host_pages,
             next_ticket: 0,
-        };
-        executor.graphs = executor.record_graphs()?;
-        tracing::info!(
-            device = executor.device_name(),
-            model = facts.name.as_deref().unwrap_or("unnamed"),
-            dtype = facts.dtype,
-            weight_bytes,
-            "KV cache size: {} tokens; {} seats; {} graphs",
-            u64::from(num_pages) * BLOCK_TOKENS as u64,
-            config.max_seats,
-            executor.graphs.len()
-        );
-        Ok(executor)
+            step_timeout: config.step_timeout,
+        })
     }
+}
 
-    /// A graph for each size of decode step: every size up to 8, every 8 up to 64, then every 32.
-    fn record_graphs(&mut self) -> Result<Vec<(usize, Graph)>, CudaError> {
-        let max_rows = self.inputs.limits().rows.min(GRAPH_ROWS_MAX);
+/// What stays while pools of several sizes are tried.
+struct Workspace<'a> {
+    device: &'a Device,
+    model: CudaModel,
+    seats: SeatTables,
+}
+
+/// Pages, and the steps that name them.
+struct Pool {
+    inputs: StepInputs,
+    pages: DevicePages,
+}
+
+impl Workspace<'_> {
+    /// Allocates a pool, and records a graph for each size of decode step over it: every size up to 8, every 8 up to 64,
+    /// then every 32.
+    fn pool(
+        &mut self,
+        limits: &StepLimits,
+        page_bytes: usize,
+    ) -> Result<(Pool, Vec<(usize, Graph)>), CudaError> {
+        let in_flight = IN_FLIGHT as usize;
+        let mut pages = DevicePages::new(
+            self.device,
+            page_bytes,
+            limits.pages,
+            (limits.seats, limits.max_blocks),
+            in_flight,
+        )?;
+        let inputs = StepInputs::new(self.device, *limits, in_flight)?;
+        let max_rows = limits.rows.min(GRAPH_ROWS_MAX);
         let sizes = (1..8).chain((8..64).step_by(8)).chain((64..=GRAPH_ROWS_MAX).step_by(32));
         let sizes = sizes.filter(|size| *size < max_rows).chain([max_rows]);
-        let Self { device, model, inputs, pages, seats, .. } = self;
+        let Self { device, model, seats } = self;
         let mut graphs = Vec::new();
         for size in sizes {
             let extent = Extent { rows: size, tokens: size, samples: size, is_decode: true };
-            let graph = device.record_graph(|| model.forward(inputs, pages, seats.last_token(), extent))?;
-            graphs.push((size, graph));
+            let forward = || model.forward(&inputs, &mut pages, seats.last_token(), extent);
+            graphs.push((size, device.record_graph(forward)?));
         }
-        Ok(graphs)
+        Ok((Pool { inputs, pages }, graphs))
     }
+}
+
+fn formats(config: &CudaConfig, facts: &ModelFacts) -> Formats {
+    let activation = config.activation.unwrap_or(match facts.dtype.as_str() {
+        "BF16" | "F32" => ActivationType::Bf16,
+        _ => ActivationType::F16,
+    });
+    let kv = config.kv.unwrap_or(match activation {
+        ActivationType::Bf16 => KvElement::Bf16,
+        ActivationType::F16 => KvElement::F16,
+    });
+    Formats { activation, kv, head_dim: facts.head_dim }
 }
 
 fn capacity(
@@ -252,8 +301,13 @@ struct Needs {
 }
 
 impl Needs {
+    /// Pages of a request of full length.
+    fn longest(&self) -> usize {
+        self.context_limit.div_ceil(BLOCK_TOKENS)
+    }
+
     fn least(&self) -> (usize, &'static str) {
-        let longest = self.context_limit.div_ceil(BLOCK_TOKENS);
+        let longest = self.longest();
         if longest >= self.seats {
             (longest, "one request of full length")
         } else {

@@ -14,6 +14,9 @@ pub struct DevicePages {
     pub(super) tables: DeviceBuffer<i32>,
     pub(super) page_bytes: usize,
     pub(super) max_blocks: usize,
+    /// Host memory for tables that are sent whole, `[seats, max_blocks]` each, used in turn.
+    staging: Vec<PinnedBuffer<i32>>,
+    next: usize,
 }
 
 impl DevicePages {
@@ -22,7 +25,8 @@ impl DevicePages {
         num_kv_heads * 2 * BLOCK_TOKENS * formats.head_dim * formats.kv.bytes()
     }
 
-    /// Allocates pages of `page_bytes`, a multiple of 16, and tables of `max_blocks` for each seat.
+    /// Allocates pages of `page_bytes`, a multiple of 16, and tables of `max_blocks` for each seat, for steps of which at most
+    /// `in_flight` are under way.
     ///
     /// # Errors
     /// [`CudaError::Memory`].
@@ -30,13 +34,15 @@ impl DevicePages {
         device: &Device,
         page_bytes: usize,
         num_pages: usize,
-        num_seats: usize,
-        max_blocks: usize,
+        (num_seats, max_blocks): (usize, usize),
+        in_flight: usize,
     ) -> Result<Self, CudaError> {
         assert!(page_bytes > 0 && page_bytes.is_multiple_of(16), "pages of whole vectors");
         let pool = device.zeros(page_bytes.saturating_mul(num_pages))?;
         let tables = device.zeros(num_seats * max_blocks)?;
-        Ok(Self { pool, tables, page_bytes, max_blocks })
+        let staging = (0..in_flight).map(|_| device.pinned(num_seats * max_blocks));
+        let staging = staging.collect::<Result<_, _>>()?;
+        Ok(Self { pool, tables, page_bytes, max_blocks, staging, next: 0 })
     }
 
     /// Pages in the pool.
@@ -47,6 +53,32 @@ impl DevicePages {
     /// Seats that have a table.
     pub fn num_seats(&self) -> usize {
         self.tables.len() / self.max_blocks
+    }
+
+    /// Submits copies of whole block tables, (seat, pages), each seat once. Panics if a seat, a block or a page does not exist.
+    ///
+    /// # Errors
+    /// [`CudaError::Driver`]; also if more steps are in flight than was said.
+    pub fn set_tables(&mut self, device: &Device, tables: &[(usize, &[u32])]) -> Result<(), CudaError> {
+        if tables.is_empty() {
+            return Ok(());
+        }
+        let (max_blocks, num_pages) = (self.max_blocks, self.num_pages());
+        let staging = &mut self.staging[self.next];
+        let rows = staging.elements()?;
+        for &(seat, pages) in tables {
+            for (entry, &page) in rows[seat * max_blocks..][..max_blocks][..pages.len()].iter_mut().zip(pages)
+            {
+                assert!((page as usize) < num_pages, "a page of the pool");
+                *entry = i32::try_from(page).expect("pools have far fewer pages");
+            }
+        }
+        for &(seat, pages) in tables {
+            let first = seat * max_blocks;
+            device.upload_range(staging, first, pages.len(), &mut self.tables, first)?;
+        }
+        self.next = (self.next + 1) % self.staging.len();
+        Ok(())
     }
 
     /// Submits a copy of a page to host memory, from byte `at` of it on.

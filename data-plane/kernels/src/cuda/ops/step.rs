@@ -89,8 +89,8 @@ impl Layout {
             start
         };
         let max_tiles = limits.rows + limits.tokens * limits.heads_per_kv / TILE_ROWS;
-        // A row may begin in the middle of a block, and a seat may be given its whole table at once.
-        let max_entries = 2 * limits.rows + limits.tokens / BLOCK_TOKENS + limits.max_blocks;
+        // A row may begin in the middle of a block that is copied first. Whole tables go another way.
+        let max_entries = 2 * limits.rows + limits.tokens / BLOCK_TOKENS;
         let (counts, rows, samples) = (array(4), array(4 * limits.rows), array(4 * limits.rows));
         let (row_splits, entries) = (array(2 * limits.rows), array(3 * max_entries));
         let copies = array(2 * max_entries);
