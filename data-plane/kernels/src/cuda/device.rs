@@ -108,6 +108,11 @@ impl Device {
         Ok(Event { event })
     }
 
+    /// Makes the device that of this thread, which every call of the driver's needs. Cheap if it is already.
+    pub(super) fn bind(&self) -> Result<(), CudaError> {
+        self.inner.context.bind_to_thread().map_err(CudaError::driver("using the device"))
+    }
+
     pub(super) fn context(&self) -> &Arc<CudaContext> {
         &self.inner.context
     }
@@ -162,7 +167,8 @@ impl Event {
     /// # Errors
     /// [`CudaError::Driver`] if some of it failed.
     pub fn has_passed(&self) -> Result<bool, CudaError> {
-        self.event.try_is_complete().map_err(CudaError::driver("running a step"))
+        let bound = self.event.context().bind_to_thread();
+        bound.and_then(|()| self.event.try_is_complete()).map_err(CudaError::driver("running a step"))
     }
 
     /// Waits until the work before it has been run: the one wait of the host. Asks instead of sleeping in the driver, so

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use cudarc::driver::{CudaContext, CudaModule};
-use cudarc::nvrtc::{CompileOptions, Ptx, compile_ptx_with_opts, sys as nvrtc};
+use cudarc::nvrtc::{CompileError, CompileOptions, Ptx, compile_ptx_with_opts, sys as nvrtc};
 
 use super::device::CudaError;
 use super::probe::DeviceInfo;
@@ -54,5 +54,10 @@ fn compiled(info: &DeviceInfo) -> Result<Ptx, CudaError> {
     let (major, minor) = info.compute_capability;
     let options = vec![format!("--gpu-architecture=compute_{major}{minor}"), "--std=c++17".to_owned()];
     let options = CompileOptions { options, ..CompileOptions::default() };
-    compile_ptx_with_opts(SOURCE, options).map_err(|error| CudaError::Image(format!("{error:?}")))
+    compile_ptx_with_opts(SOURCE, options).map_err(|error| {
+        CudaError::Image(match error {
+            CompileError::CompileError { log, .. } => format!("NVRTC says {}", log.to_string_lossy()),
+            other => format!("NVRTC fails: {other}"),
+        })
+    })
 }

@@ -114,6 +114,7 @@ impl<'a> Launch<'a> {
         if grid.0 * grid.1 == 0 {
             return Ok(());
         }
+        self.device.bind()?;
         // Every argument is at most eight bytes, and little-endian: its first bytes are those of a narrower one.
         let mut pointers: Vec<*mut c_void> =
             self.arguments.iter_mut().map(|argument| std::ptr::from_mut(argument).cast()).collect();

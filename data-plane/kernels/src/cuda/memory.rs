@@ -84,7 +84,7 @@ impl Device {
     /// [`CudaError::Memory`] if there is not enough, with what is free.
     pub fn zeros<T: Element>(&self, len: usize) -> Result<DeviceBuffer<T>, CudaError> {
         let bytes = len.saturating_mul(size_of::<T>()).max(1);
-        self.context().bind_to_thread().map_err(CudaError::driver("using the device"))?;
+        self.bind()?;
         // SAFETY: plain allocation; the pointer is owned by the allocation at once.
         let pointer = unsafe { result::malloc_sync(bytes) };
         let Ok(pointer) = pointer else {
@@ -147,6 +147,7 @@ impl Device {
     /// # Errors
     /// [`CudaError::Driver`].
     pub fn read<T: Element + Default>(&self, buffer: &DeviceBuffer<T>) -> Result<Vec<T>, CudaError> {
+        self.bind()?;
         let mut values = vec![T::default(); buffer.len()];
         if !values.is_empty() {
             // SAFETY: as many elements lie behind the pointer, and `values` lives until the stream has run the copy.
@@ -163,7 +164,7 @@ impl Device {
     /// [`CudaError::Driver`] if the host has no such memory left.
     pub fn pinned<T: Element>(&self, len: usize) -> Result<PinnedBuffer<T>, CudaError> {
         let bytes = len.saturating_mul(size_of::<T>()).max(1);
-        self.context().bind_to_thread().map_err(CudaError::driver("using the device"))?;
+        self.bind()?;
         // SAFETY: plain allocation; zeroed below before anybody reads it.
         let pointer =
             unsafe { result::malloc_host(bytes, 0) }.map_err(CudaError::driver("pinning host memory"))?;
@@ -204,6 +205,7 @@ impl Device {
             is_within(from_first, len, from.len) && is_within(to_first, len, to.len),
             "a copy within both"
         );
+        self.bind()?;
         // SAFETY: the elements lie in pinned memory, which is neither written nor freed before the event has passed.
         let from_host = unsafe { std::slice::from_raw_parts(from.pointer.as_ptr().add(from_first), len) };
         let pointer = to.pointer() + (to_first * size_of::<T>()) as u64;
@@ -244,6 +246,7 @@ impl Device {
             is_within(from_first, len, from.len) && is_within(to_first, len, to.len),
             "a copy within both"
         );
+        self.bind()?;
         // SAFETY: the elements lie in pinned memory, which is neither read nor freed before the event has passed.
         let to_host = unsafe { std::slice::from_raw_parts_mut(to.pointer.as_ptr().add(to_first), len) };
         let pointer = from.pointer() + (from_first * size_of::<T>()) as u64;

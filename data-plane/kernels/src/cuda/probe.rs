@@ -158,7 +158,12 @@ pub fn probe(ordinal: usize) -> Result<DeviceInfo, ProbeError> {
     if version < DRIVER_VERSION_MIN {
         return Err(ProbeError::OldDriver { version });
     }
-    result::init().map_err(|error| failed("cuInit", error))?;
+    match result::init() {
+        Err(DriverError(sys::CUresult::CUDA_ERROR_NO_DEVICE)) => {
+            return Err(ProbeError::NoDevice { ordinal, count: 0 });
+        }
+        other => other.map_err(|error| failed("cuInit", error))?,
+    }
     let count = result::device::get_count().map_err(|error| failed("cuDeviceGetCount", error))?;
     let index = i32::try_from(ordinal).ok().filter(|index| *index < count);
     let index = index.ok_or(ProbeError::NoDevice { ordinal, count })?;

@@ -13,7 +13,7 @@ use crate::support::{TestWorker, generate, records, request};
 fn on_gpu(raw: &mut RawConfig) {
     raw.device = Device::Cuda;
     raw.max_seats = 2;
-    raw.step_tokens = 64;
+    raw.step_tokens = 128;
     raw.cuda.memory_percent = 30;
     raw.cuda.step_timeout_ms = 60_000;
 }
