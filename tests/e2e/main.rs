@@ -12,6 +12,7 @@ mod bad_input;
 mod batching;
 mod counts;
 mod faults;
+mod gpu_driver;
 mod installation_life;
 mod internal_rpc;
 mod kafka;

@@ -25,6 +25,8 @@ pub struct RawCuda {
     pub kv_cache_dtype: KvDtype,
     /// A step that takes longer means that the device hangs: the worker ends, so that others take over.
     pub step_timeout_ms: u64,
+    /// A request's tokens depend on nothing beside it, not even where cuBLASLt would be faster.
+    pub reproducible: bool,
 }
 
 /// Format of activations.
@@ -63,6 +65,7 @@ impl Default for RawCuda {
             dtype: Dtype::default(),
             kv_cache_dtype: KvDtype::default(),
             step_timeout_ms: DEFAULT_STEP_TIMEOUT_MS,
+            reproducible: false,
         }
     }
 }
@@ -75,13 +78,14 @@ pub(crate) struct Cuda {
     pub(crate) dtype: Dtype,
     pub(crate) kv_cache_dtype: KvDtype,
     pub(crate) step_timeout: Duration,
+    pub(crate) reproducible: bool,
 }
 
 impl TryFrom<RawCuda> for Cuda {
     type Error = SettingError;
 
     fn try_from(raw: RawCuda) -> Result<Self, SettingError> {
-        let RawCuda { ordinal, memory_percent, dtype, kv_cache_dtype, step_timeout_ms } = raw;
+        let RawCuda { ordinal, memory_percent, dtype, kv_cache_dtype, step_timeout_ms, reproducible } = raw;
         setting::in_range("cuda.ordinal", ordinal.into(), 0, 1023)?;
         setting::in_range("cuda.memory_percent", memory_percent.into(), 1, 100)?;
         setting::in_range("cuda.step_timeout_ms", step_timeout_ms, 100, 3_600_000)?;
@@ -91,6 +95,7 @@ impl TryFrom<RawCuda> for Cuda {
             dtype,
             kv_cache_dtype,
             step_timeout: Duration::from_millis(step_timeout_ms),
+            reproducible,
         })
     }
 }

@@ -146,7 +146,7 @@ impl Loader {
         text: Arc<TextModel>,
         pinned: &PinnedVersion,
     ) -> Result<EngineHandle, LoadError> {
-        let Cuda { ordinal, memory_percent, dtype, kv_cache_dtype, step_timeout } = self.cuda;
+        let Cuda { ordinal, memory_percent, dtype, kv_cache_dtype, step_timeout, reproducible } = self.cuda;
         let config = CudaConfig {
             ordinal,
             activation: match dtype {
@@ -166,6 +166,7 @@ impl Loader {
             context_limit: Some(pinned.context_limit.min(file.facts().context_limit)),
             num_host_pages: 0,
             step_timeout,
+            reproducible,
         };
         let executor = CudaExecutor::load_file(file, &config)
             .map_err(|source| LoadError::Cuda { path: pinned.weights_uri.clone(), source })?;

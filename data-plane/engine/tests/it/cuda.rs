@@ -45,6 +45,7 @@ fn config() -> CudaConfig {
         context_limit: Some(128),
         num_host_pages: 1,
         step_timeout: Duration::from_secs(60),
+        reproducible: true,
     }
 }
 

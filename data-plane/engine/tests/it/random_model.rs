@@ -41,6 +41,7 @@ fn config() -> CudaConfig {
         context_limit: None,
         num_host_pages: 0,
         step_timeout: Duration::from_secs(60),
+        reproducible: true,
     }
 }
 

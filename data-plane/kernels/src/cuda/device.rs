@@ -4,6 +4,7 @@ use std::any::Any;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use cudarc::driver::sys::CUevent_flags;
 use cudarc::driver::{CudaContext, CudaEvent, CudaFunction, CudaModule, CudaStream, DriverError};
 
 use super::image;
@@ -108,6 +109,16 @@ impl Device {
         Ok(Event { event })
     }
 
+    /// The same with the device's time, for [`Event::since`].
+    ///
+    /// # Errors
+    /// [`CudaError::Driver`].
+    pub fn record_time(&self) -> Result<Event, CudaError> {
+        let timed = Some(CUevent_flags::CU_EVENT_DEFAULT);
+        let event = self.inner.stream.record_event(timed).map_err(CudaError::driver("recording an event"))?;
+        Ok(Event { event })
+    }
+
     /// Makes the device that of this thread, which every call of the driver's needs. Cheap if it is already.
     pub(super) fn bind(&self) -> Result<(), CudaError> {
         self.inner.context.bind_to_thread().map_err(CudaError::driver("using the device"))
@@ -169,6 +180,15 @@ impl Event {
     pub fn has_passed(&self) -> Result<bool, CudaError> {
         let bound = self.event.context().bind_to_thread();
         bound.and_then(|()| self.event.try_is_complete()).map_err(CudaError::driver("running a step"))
+    }
+
+    /// The device's time from an earlier point to this one, both of [`Device::record_time`]. For loading and measuring: waits.
+    ///
+    /// # Errors
+    /// [`CudaError::Driver`].
+    pub fn since(&self, earlier: &Self) -> Result<Duration, CudaError> {
+        let elapsed = earlier.event.elapsed_ms(&self.event).map_err(CudaError::driver("measuring"))?;
+        Ok(Duration::from_secs_f64(f64::from(elapsed.max(0.0)) / 1e3))
     }
 
     /// Waits until the work before it has been run: the one wait of the host. Asks instead of sleeping in the driver, so

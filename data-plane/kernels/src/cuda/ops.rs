@@ -23,6 +23,7 @@
 mod attention;
 mod dense;
 mod formats;
+mod library;
 mod matmul;
 mod pages;
 mod repack;
@@ -33,11 +34,13 @@ mod weight;
 pub use attention::{AttentionScratch, AttentionShape, RopeParameters};
 pub use dense::Gate;
 pub use formats::{ActivationType, Formats, KvElement};
-pub use matmul::Output;
+pub use matmul::{LIBRARY_ROWS_MIN, Multiplier, Output};
 pub use pages::DevicePages;
 pub use sampling::{BIAS_MAX, SeatParameters, SeatTables, TOP_LOGPROBS_MAX};
 pub use step::{PageEntry, StepInputs, StepLimits, StepRow, StepSample};
 pub use weight::{Weight, WeightError};
+
+use std::collections::HashSet;
 
 use super::launch::{Kernel, Launch};
 use super::{CudaError, Device};
@@ -52,6 +55,9 @@ pub struct Operations {
     attention: attention::Kernels,
     pages: pages::Kernels,
     sampling: sampling::Kernels,
+    library: Option<library::Library>,
+    /// Shapes of products, (n, k, kind of output), that the library computes in large steps.
+    by_library: HashSet<(usize, usize, usize)>,
 }
 
 impl Operations {
@@ -68,7 +74,23 @@ impl Operations {
             attention: attention::Kernels::load(device, formats)?,
             pages: pages::Kernels::load(device)?,
             sampling: sampling::Kernels::load(device)?,
+            library: None,
+            by_library: HashSet::new(),
         })
+    }
+
+    /// Opens cuBLASLt too, where it is installed; [`Operations::choose_multiplier`] then says what it is used for.
+    ///
+    /// # Errors
+    /// [`CudaError`] if it is there and does not work, or its workspace does not fit.
+    pub fn with_library(mut self) -> Result<Self, CudaError> {
+        self.library = library::Library::open(&self.device)?;
+        Ok(self)
+    }
+
+    /// Whether cuBLASLt is open.
+    pub fn has_library(&self) -> bool {
+        self.library.is_some()
     }
 
     /// The device that they run on.

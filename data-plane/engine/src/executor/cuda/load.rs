@@ -43,6 +43,9 @@ pub struct CudaConfig {
     pub num_host_pages: u32,
     /// A device that takes longer for a step hangs.
     pub step_timeout: Duration,
+    /// Only kernels of which a row's bits do not depend on what stands beside it. Otherwise large steps use cuBLASLt where it
+    /// is installed, and for those products for which it was measured to be faster.
+    pub reproducible: bool,
 }
 
 /// Why a model cannot be served from a device.
@@ -50,7 +53,18 @@ pub struct CudaConfig {
 pub enum CudaLoadError {
     /// There is no device, or it failed.
     #[error("the CUDA device cannot be used")]
-    Device(#[from] CudaError),
+    Device(#[source] CudaError),
+    /// The memory for running steps is not there.
+    #[error(
+        "the device's memory does not hold what steps work in: {needed} bytes more are needed, {free} are free; fewer seats \
+         or fewer tokens in a step would fit"
+    )]
+    Workspace {
+        /// Bytes of the part that did not fit.
+        needed: u64,
+        /// Bytes free at that time.
+        free: u64,
+    },
     /// The file is no model that this build runs.
     #[error(transparent)]
     Model(#[from] LoadError),
@@ -121,8 +135,17 @@ impl CudaExecutor {
         needs.check(free.saturating_sub(reserve), weight_bytes)?;
         let limits = limits(config, facts, context_limit);
         let operations = Operations::load(&device, formats)?;
+        let operations = if config.reproducible { operations } else { operations.with_library()? };
         let weights = weights(&operations)?;
-        let model = CudaModel::new(operations, facts.clone(), weights, &limits)?;
+        let mut model = CudaModel::new(operations, facts.clone(), weights, &limits)?;
+        let by_library = model.choose_multipliers(limits.tokens)?;
+        if by_library > 0 {
+            tracing::info!(
+                by_library,
+                "cuBLASLt is faster for some products of large steps: the same request may be answered in other words beside \
+                 other requests; set reproducible if that matters"
+            );
+        }
         let seats = SeatTables::new(
             &device,
             facts.vocab_size as usize,
@@ -217,6 +240,15 @@ impl Workspace<'_> {
             graphs.push((size, device.record_graph(forward)?));
         }
         Ok((Pool { inputs, pages }, graphs))
+    }
+}
+
+impl From<CudaError> for CudaLoadError {
+    fn from(error: CudaError) -> Self {
+        match error {
+            CudaError::Memory { needed, free } => Self::Workspace { needed, free },
+            other => Self::Device(other),
+        }
     }
 }
 

@@ -1,5 +1,7 @@
 //! Products of activations and weights.
 
+use std::time::Duration;
+
 use super::{Formats, Operations, Weight};
 use crate::cuda::launch::Kernel;
 use crate::cuda::{CudaError, Device, DeviceBuffer};
@@ -25,7 +27,7 @@ impl Output<'_> {
     }
 
     /// The kernels' number for it.
-    const fn kind(&self) -> usize {
+    pub(super) const fn kind(&self) -> usize {
         match self {
             Self::Activations(_) => 0,
             Self::Single(_) => 1,
@@ -33,6 +35,34 @@ impl Output<'_> {
         }
     }
 }
+
+/// The operands of a product, as [`Operations::matmul`] takes them.
+#[derive(Debug)]
+pub(super) struct Product<'a> {
+    pub(super) x: &'a DeviceBuffer<u16>,
+    pub(super) num_rows: usize,
+    pub(super) weight: &'a Weight,
+    pub(super) bias: Option<&'a DeviceBuffer<f32>>,
+    pub(super) out: Output<'a>,
+    pub(super) stride: usize,
+    pub(super) column: usize,
+}
+
+/// What computes a product.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Multiplier {
+    /// The kernels of this crate: a row has the same bits whatever stands beside it.
+    Own,
+    /// cuBLASLt: a row's bits may depend on the number of rows.
+    Library,
+}
+
+/// Fewest rows that the library is used for: more than any step that only decodes has.
+pub const LIBRARY_ROWS_MIN: usize = 257;
+/// By how much the library has to be faster to be worth its bits.
+const LIBRARY_GAIN: f64 = 1.05;
+/// Runs that are measured, after one that is not.
+const MEASURED_RUNS: u32 = 3;
 
 /// Columns of a block that computes few rows.
 const NARROW_COLUMNS: usize = 16;
@@ -81,7 +111,8 @@ impl Operations {
     /// `out[r, column + j] (= or +=) sum over k of x[r, k] · weight[j, k], + bias[j]` for the first `num_rows` rows; `x` is
     /// `[rows, weight's columns]`, rows of `out` are `stride` apart. `stride` and `column` are even.
     ///
-    /// A row has the same bits whatever stands beside it and however many there are.
+    /// A row has the same bits whatever stands beside it and however many there are; but for the shapes that
+    /// [`Operations::choose_multiplier`] gave to the library, from [`LIBRARY_ROWS_MIN`] rows on.
     ///
     /// # Errors
     /// [`CudaError::Driver`].
@@ -94,6 +125,70 @@ impl Operations {
         out: Output<'_>,
         (stride, column): (usize, usize),
     ) -> Result<(), CudaError> {
+        let shape = (weight.rows(), weight.columns(), out.kind());
+        let by_library = num_rows >= LIBRARY_ROWS_MIN
+            && bias.is_none()
+            && weight.packing().is_none()
+            && self.by_library.contains(&shape);
+        let multiplier = if by_library { Multiplier::Library } else { Multiplier::Own };
+        self.multiply(Product { x, num_rows, weight, bias, out, stride, column }, multiplier)
+    }
+
+    /// The same, without a bias, by a stated multiplier. Panics if the library is asked for and not there, or the weight is
+    /// packed.
+    ///
+    /// # Errors
+    /// [`CudaError::Driver`].
+    pub fn matmul_by(
+        &self,
+        multiplier: Multiplier,
+        x: &DeviceBuffer<u16>,
+        num_rows: usize,
+        weight: &Weight,
+        out: Output<'_>,
+        (stride, column): (usize, usize),
+    ) -> Result<(), CudaError> {
+        self.multiply(Product { x, num_rows, weight, bias: None, out, stride, column }, multiplier)
+    }
+
+    /// Measures both multipliers on a product, and uses the library for others of its shape if it is faster. True if so.
+    /// Waits for the device; what is in `out` afterwards is of no use.
+    ///
+    /// # Errors
+    /// [`CudaError::Driver`].
+    pub fn choose_multiplier(
+        &mut self,
+        x: &DeviceBuffer<u16>,
+        num_rows: usize,
+        weight: &Weight,
+        out: Output<'_>,
+        (stride, column): (usize, usize),
+    ) -> Result<bool, CudaError> {
+        if !self.has_library() || num_rows < LIBRARY_ROWS_MIN || weight.packing().is_some() {
+            return Ok(false);
+        }
+        let shape = (weight.rows(), weight.columns(), out.kind());
+        let mut product = Product { x, num_rows, weight, bias: None, out, stride, column };
+        let own = self.measure(&mut product, Multiplier::Own)?;
+        let library = self.measure(&mut product, Multiplier::Library)?;
+        let is_faster = library.as_secs_f64() * LIBRARY_GAIN < own.as_secs_f64();
+        if is_faster {
+            self.by_library.insert(shape);
+        }
+        Ok(is_faster)
+    }
+
+    fn measure(&self, product: &mut Product<'_>, multiplier: Multiplier) -> Result<Duration, CudaError> {
+        self.multiply(product.again(), multiplier)?;
+        let started = self.device.record_time()?;
+        for _ in 0..MEASURED_RUNS {
+            self.multiply(product.again(), multiplier)?;
+        }
+        self.device.record_time()?.since(&started)
+    }
+
+    fn multiply(&self, product: Product<'_>, multiplier: Multiplier) -> Result<(), CudaError> {
+        let Product { x, num_rows, weight, bias, ref out, stride, column } = product;
         self.check_weight(weight);
         let (n, k) = (weight.rows(), weight.columns());
         assert!(x.len() >= num_rows * k, "an input for each row");
@@ -103,6 +198,18 @@ impl Operations {
         );
         assert!(out.len() >= num_rows * stride, "an output for each row");
         assert!(bias.is_none_or(|bias| bias.len() == n), "a bias for each column");
+        match multiplier {
+            Multiplier::Own => self.multiply_by_kernels(product),
+            Multiplier::Library => {
+                let library = self.library.as_ref().expect("the library is there");
+                library.multiply(&self.device, product)
+            }
+        }
+    }
+
+    fn multiply_by_kernels(&self, product: Product<'_>) -> Result<(), CudaError> {
+        let Product { x, num_rows, weight, bias, out, stride, column } = product;
+        let (n, k) = (weight.rows(), weight.columns());
         let forms = match weight.packing() {
             Some(GgmlType::Q8_0) => &self.matmul.q8_0,
             Some(GgmlType::Q4_0) => &self.matmul.q4_0,
@@ -125,5 +232,17 @@ impl Operations {
         let launch = launch.int(kind).int(num_rows).int(n).int(k).int(stride).int(column);
         // SAFETY: the arguments of `matmul_*`; lengths were checked.
         unsafe { launch.submit(grid, BLOCK) }
+    }
+}
+
+impl Product<'_> {
+    fn again(&mut self) -> Product<'_> {
+        let Self { x, num_rows, weight, bias, out, stride, column } = self;
+        let out = match out {
+            Output::Activations(out) => Output::Activations(out),
+            Output::Single(out) => Output::Single(out),
+            Output::Residual(out) => Output::Residual(out),
+        };
+        Product { x, num_rows: *num_rows, weight, bias: *bias, out, stride: *stride, column: *column }
     }
 }
