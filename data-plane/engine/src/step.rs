@@ -23,7 +23,8 @@ use crate::sequence::{SequenceId, TokenId};
 pub struct StepPlan {
     /// Sequences that take a seat with this step.
     pub seats: Vec<SeatSetup>,
-    /// Page copies to make before any row runs (copy-on-write, swap, transfer), in order.
+    /// Page copies to make before any row runs, in order: those from and to host memory (swap, transfer), then those within
+    /// the pool (copy-on-write), of which there are at most two for each row.
     pub copies: Vec<PageCopy>,
     /// The new tokens of all rows that know theirs, one row after another.
     pub tokens: Vec<TokenId>,
@@ -223,6 +224,13 @@ impl StepPlan {
         }
         if next_token != self.tokens.len() {
             return Err("tokens without a row");
+        }
+        let is_within_pool = |copy: &PageCopy| matches!((copy.from, copy.to), (Page::Pool(_), Page::Pool(_)));
+        if !self.copies.is_sorted_by_key(is_within_pool) {
+            return Err("a copy through host memory after one within the pool");
+        }
+        if self.copies.iter().filter(|copy| is_within_pool(copy)).count() > 2 * max_rows as usize {
+            return Err("more copies within the pool than two for each row");
         }
         Ok(())
     }

@@ -17,6 +17,8 @@ use crate::device::{Device, RawSim, Sim};
 pub(crate) const DEFAULT_KV_MEMORY_PERCENT: u8 = 10;
 /// Most seats; a step's plan and its outputs are sized by it.
 const SEATS_LIMIT: u32 = 1024;
+/// Room for prompts that a step has beside a token for each seat: one chunk.
+pub(crate) const PREFILL_TOKENS_MIN: u32 = 64;
 /// Most new tokens in one step; activations are sized by it.
 const STEP_TOKENS_LIMIT: u32 = 8192;
 
@@ -179,7 +181,8 @@ impl TryFrom<RawConfig> for Config {
         setting::in_range("kv_memory_percent", u64::from(kv_memory_percent), 1, 90)?;
         setting::in_range("max_seats", u64::from(max_seats), 0, u64::from(SEATS_LIMIT))?;
         if step_tokens != 0 {
-            setting::in_range("step_tokens", u64::from(step_tokens), 64, u64::from(STEP_TOKENS_LIMIT))?;
+            let min = u64::from(max_seats.max(1) + PREFILL_TOKENS_MIN);
+            setting::in_range("step_tokens", u64::from(step_tokens), min, u64::from(STEP_TOKENS_LIMIT))?;
         }
         setting::in_range("drain_timeout_ms", drain_timeout_ms, 0, 3_600_000)?;
         if pool.is_empty() {
@@ -246,7 +249,8 @@ mod tests {
         check("kv_memory_percent", |raw| raw.kv_memory_percent = 0);
         check("max_seats", |raw| raw.max_seats = 5000);
         check("cuda.memory_percent", |raw| raw.cuda.memory_percent = 0);
-        check("step_tokens", |raw| raw.step_tokens = 1);
+        check("step_tokens", |raw| raw.step_tokens = 64);
+        check("step_tokens", |raw| (raw.max_seats, raw.step_tokens) = (100, 163));
         check("drain_timeout_ms", |raw| raw.drain_timeout_ms = u64::MAX);
         check("pool", |raw| raw.pool.clear());
         check("ledger", |raw| raw.ledger = "127.0.0.1:1".into());

@@ -123,7 +123,12 @@ impl Loader {
         pinned: &PinnedVersion,
     ) -> Result<EngineHandle, LoadError> {
         let (executor, clock) = host::timed(executor, Instant::now);
-        let engine = Engine::new(EngineConfig::for_capacity(&executor.capacity()), executor)?;
+        let capacity = executor.capacity();
+        let config = match self.device {
+            Device::Cuda => EngineConfig::for_accelerator(&capacity),
+            Device::Auto | Device::Cpu | Device::Sim => EngineConfig::for_capacity(&capacity),
+        };
+        let engine = Engine::new(config, executor)?;
         let lost = self.device_lost.clone();
         host::spawn(engine, clock, text, &pinned.id.to_string(), self.metrics.engine(pinned.id), lost)
             .map_err(LoadError::Thread)

@@ -27,7 +27,7 @@ use weir_schemas::rpc::worker::worker_server::WorkerServer;
 
 use crate::artifact::ArtifactStore;
 use crate::cache_salt::CacheSalt;
-use crate::config::Config;
+use crate::config::{Config, PREFILL_TOKENS_MIN};
 use crate::cuda::NoGpu;
 use crate::device::Device;
 use crate::execution::ExecutionLog;
@@ -274,6 +274,11 @@ fn config_client(
 
 fn loader(config: &Config, device: Device, metrics: Metrics, device_lost: CancellationToken) -> Loader {
     let or_default = |configured, default| if configured == 0 { default } else { configured };
+    let seats_of_step = config.step_tokens.saturating_sub(PREFILL_TOKENS_MIN);
+    let default_seats = device.default_max_seats();
+    let default_seats =
+        if config.step_tokens == 0 { default_seats } else { default_seats.min(seats_of_step) };
+    let max_seats = or_default(config.max_seats, default_seats);
     Loader {
         artifacts: ArtifactStore::new(&config.data_dir),
         device,
@@ -281,8 +286,11 @@ fn loader(config: &Config, device: Device, metrics: Metrics, device_lost: Cancel
         sim: config.sim,
         threads: config.threads,
         kv_memory: config.kv_memory,
-        max_seats: or_default(config.max_seats, device.default_max_seats()),
-        step_tokens: or_default(config.step_tokens, device.default_step_tokens()),
+        max_seats,
+        step_tokens: or_default(
+            config.step_tokens,
+            device.default_step_tokens().max(max_seats + PREFILL_TOKENS_MIN),
+        ),
         metrics,
         device_lost,
     }

@@ -57,6 +57,8 @@ pub enum ConfigError {
 const CHUNK_BLOCKS: u32 = 4;
 /// About 100 ms of a small model on two cores, so that inter-token gaps stay near their target.
 const CHUNKS_BESIDE_DECODE: u32 = 2;
+/// Enough for matrix products to be bound by arithmetic rather than by reading weights, on everything from Ampere on.
+const ACCELERATOR_CHUNK_TOKENS: u32 = 512;
 /// A queue this long is minutes of work for one replica.
 const WAITING_MAX: u32 = 1024;
 /// 64 MiB of token ids and half as much of block hashes.
@@ -82,6 +84,18 @@ impl EngineConfig {
             batch_floor_permille: BATCH_FLOOR_PERMILLE,
             bypass_max: BYPASS_MAX,
             seat_quantum_steps: SEAT_QUANTUM_STEPS,
+        }
+    }
+
+    /// The same for a device on which a step of a few tokens takes as long as one of several hundred: prompts in large chunks,
+    /// as many as the step has room for.
+    pub fn for_accelerator(capacity: &Capacity) -> Self {
+        let room = capacity.max_step_tokens.saturating_sub(capacity.max_seats);
+        let chunk_tokens = room.min(ACCELERATOR_CHUNK_TOKENS) / capacity.block_tokens * capacity.block_tokens;
+        Self {
+            chunk_tokens,
+            prefill_tokens_beside_decode_max: capacity.max_step_tokens,
+            ..Self::for_capacity(capacity)
         }
     }
 
@@ -139,6 +153,15 @@ mod tests {
     #[test]
     fn defaults_fit() {
         assert_eq!(EngineConfig::for_capacity(&CAPACITY).validate(&CAPACITY), Ok(()));
+        let accelerator = EngineConfig::for_accelerator(&CAPACITY);
+        assert_eq!(accelerator.validate(&CAPACITY), Ok(()));
+        assert_eq!((accelerator.chunk_tokens, accelerator.prefill_tokens_beside_decode_max), (224, 256));
+        let small = Capacity { max_step_tokens: 50, ..CAPACITY };
+        assert_eq!(
+            EngineConfig::for_accelerator(&small).validate(&small),
+            Ok(()),
+            "18 are left beside decodes"
+        );
     }
 
     #[test]

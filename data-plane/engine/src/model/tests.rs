@@ -184,6 +184,11 @@ fn plans_beyond_the_limits_are_refused() {
         plan(&[1], 16, &[0]),
         StepPlan { copies: vec![copy(0, pages)], ..plan(&[1], 0, &[0]) },
         StepPlan { copies: vec![PageCopy { from: Page::Pool(0), to: Page::Host(2) }], ..plan(&[1], 0, &[0]) },
+        StepPlan {
+            copies: vec![copy(0, 1), PageCopy { from: Page::Pool(0), to: Page::Host(0) }],
+            ..plan(&[1], 0, &[0])
+        },
+        StepPlan { copies: vec![copy(0, 1); 9], ..plan(&[1], 0, &[0]) },
         StepPlan { seats: Vec::new(), ..plan(&[1], 0, &[0]) },
         StepPlan { block_tables: Vec::new(), ..plan(&[1], 0, &[0]) },
         StepPlan {

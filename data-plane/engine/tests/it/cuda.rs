@@ -34,7 +34,7 @@ impl Commit for Free {
     }
 }
 
-fn config() -> CudaConfig {
+pub(crate) fn config() -> CudaConfig {
     CudaConfig {
         ordinal: 0,
         activation: None,
@@ -69,7 +69,18 @@ pub(crate) fn answers<X: Executor>(
     executor: X,
     requests: &[SequenceRequest],
 ) -> BTreeMap<SequenceId, Vec<(TokenId, Option<TokenLogprobs>)>> {
-    let mut engine = Engine::new(EngineConfig::for_capacity(&executor.capacity()), executor).unwrap();
+    run(&mut engine(executor), requests)
+}
+
+pub(crate) fn engine<X: Executor>(executor: X) -> Engine<X> {
+    Engine::new(EngineConfig::for_capacity(&executor.capacity()), executor).unwrap()
+}
+
+/// The same on an engine that may have run others before.
+pub(crate) fn run<X: Executor>(
+    engine: &mut Engine<X>,
+    requests: &[SequenceRequest],
+) -> BTreeMap<SequenceId, Vec<(TokenId, Option<TokenLogprobs>)>> {
     let mut answers = BTreeMap::new();
     for request in requests {
         answers.insert(engine.add(request.clone(), Box::new(Free)).unwrap(), Vec::new());

@@ -14,9 +14,13 @@ mod cuda;
 mod ends;
 mod fairness;
 mod golden;
+mod layers;
 mod pipeline;
 mod prefix_cache;
 mod random;
 mod random_model;
 mod sim;
 mod support;
+#[expect(dead_code, reason = "broken files are for the unit tests")]
+#[path = "../../src/model/test_file.rs"]
+mod test_file;

@@ -76,12 +76,27 @@ impl Device {
     /// # Errors
     /// As [`Device::open`].
     pub fn open_with(ordinal: usize, kernels: Option<&[u8]>) -> Result<Self, CudaError> {
+        Self::open_loading(ordinal, |context, info| image::load(context, info, kernels))
+    }
+
+    /// The same with kernels that NVRTC compiles now, as a build without compiled ones does.
+    ///
+    /// # Errors
+    /// As [`Device::open`]; [`CudaError::Image`] too if NVRTC is not installed.
+    pub fn open_compiling(ordinal: usize) -> Result<Self, CudaError> {
+        Self::open_loading(ordinal, image::compile)
+    }
+
+    fn open_loading(
+        ordinal: usize,
+        load: impl FnOnce(&Arc<CudaContext>, &DeviceInfo) -> Result<Arc<CudaModule>, CudaError>,
+    ) -> Result<Self, CudaError> {
         let info = probe(ordinal)?;
         let context = CudaContext::new(ordinal).map_err(CudaError::driver("opening the device"))?;
         // SAFETY: all work of this context goes to one stream, so nothing needs events between streams.
         unsafe { context.disable_event_tracking() };
         let stream = context.new_stream().map_err(CudaError::driver("making a stream"))?;
-        let module = image::load(&context, &info, kernels)?;
+        let module = load(&context, &info)?;
         let recording = Mutex::default();
         Ok(Self { inner: Arc::new(Inner { info, context, stream, module, recording }) })
     }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use cudarc::driver::{CudaContext, CudaModule};
+use cudarc::driver::{CudaContext, CudaModule, DriverError};
 use cudarc::nvrtc::{CompileError, CompileOptions, Ptx, compile_ptx_with_opts, sys as nvrtc};
 
 use super::device::CudaError;
@@ -30,15 +30,18 @@ pub(super) fn load(
     info: &DeviceInfo,
     kernels: Option<&[u8]>,
 ) -> Result<Arc<CudaModule>, CudaError> {
-    let refused = |error: cudarc::driver::DriverError| CudaError::Image(error.to_string());
-    if let Some(fatbin) = kernels.or(FATBIN) {
-        return context.load_module(Ptx::from_binary(fatbin.to_vec())).map_err(refused);
+    match kernels.or(FATBIN) {
+        Some(image) => context.load_module(Ptx::from_binary(image.to_vec())).map_err(refused),
+        None => compile(context, info),
     }
-    context.load_module(compiled(info)?).map_err(refused)
 }
 
-/// Compiles the kernels for a device with NVRTC, which has to be installed.
-fn compiled(info: &DeviceInfo) -> Result<Ptx, CudaError> {
+fn refused(error: DriverError) -> CudaError {
+    CudaError::Image(error.to_string())
+}
+
+/// Compiles the kernels for a device with NVRTC, which has to be installed, and loads them.
+pub(super) fn compile(context: &Arc<CudaContext>, info: &DeviceInfo) -> Result<Arc<CudaModule>, CudaError> {
     // SAFETY: loads the library by its well-known names.
     if !unsafe { nvrtc::is_culib_present() } {
         return Err(CudaError::Image(
@@ -54,10 +57,11 @@ fn compiled(info: &DeviceInfo) -> Result<Ptx, CudaError> {
     let (major, minor) = info.compute_capability;
     let options = vec![format!("--gpu-architecture=compute_{major}{minor}"), "--std=c++17".to_owned()];
     let options = CompileOptions { options, ..CompileOptions::default() };
-    compile_ptx_with_opts(SOURCE, options).map_err(|error| {
+    let compiled = compile_ptx_with_opts(SOURCE, options).map_err(|error| {
         CudaError::Image(match error {
             CompileError::CompileError { log, .. } => format!("NVRTC says {}", log.to_string_lossy()),
             other => format!("NVRTC fails: {other}"),
         })
-    })
+    })?;
+    context.load_module(compiled).map_err(refused)
 }
