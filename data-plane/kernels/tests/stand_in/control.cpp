@@ -79,6 +79,12 @@ WEIR_CONTROL void weir_stand_in_set_capability(int major, int minor) {
     driver().settings.capability_minor = minor;
 }
 
+// Bytes of the device's memory in use.
+WEIR_CONTROL size_t weir_stand_in_used_memory() {
+    std::lock_guard guard(driver().mutex);
+    return driver().memory.used();
+}
+
 WEIR_CONTROL void weir_stand_in_set_memory(size_t bytes) {
     std::lock_guard guard(driver().mutex);
     driver().memory.total = bytes;

@@ -203,12 +203,18 @@ WEIR_API cuStreamIsCapturing(void* handle, int* status) {
     return SUCCESS;
 }
 
+// A driver keeps parameters and code addresses of each node on the device; how many bytes is its own affair.
+constexpr size_t GRAPH_NODE_BYTES = 4096;
+
 WEIR_API cuGraphInstantiateWithFlags(void** executable, void* handle, unsigned long long) {
     Call call("cuGraphInstantiateWithFlags");
     if (const int error = call.ready()) return error;
     const auto graph = find(driver().graphs, handle);
     if (!graph) return INVALID_HANDLE;
-    *executable = adopt(driver().executables, std::make_shared<Graph>(*graph));
+    const auto instance = std::make_shared<Graph>(*graph);
+    instance->memory = driver().memory.allocate(GRAPH_NODE_BYTES * graph->work.size());
+    if (!instance->memory) return OUT_OF_MEMORY;
+    *executable = adopt(driver().executables, instance);
     return SUCCESS;
 }
 
@@ -232,6 +238,7 @@ WEIR_API cuGraphLaunch(void* executable, void* stream_handle) {
 
 WEIR_API cuGraphExecDestroy(void* executable) {
     Call call("cuGraphExecDestroy");
+    if (const auto graph = find(driver().executables, executable)) driver().memory.release(graph->memory);
     return driver().executables.erase(executable) ? SUCCESS : INVALID_HANDLE;
 }
 

@@ -27,6 +27,8 @@ struct Work {
 
 struct Graph {
     std::vector<Work> work;
+    // Of an executable one: the device's memory that it takes.
+    void* memory = nullptr;
 };
 
 struct Stream : std::enable_shared_from_this<Stream> {

@@ -221,6 +221,13 @@ impl StandIn {
         unsafe { symbol::<unsafe extern "C" fn(usize)>("weir_stand_in_set_memory")(bytes) }
     }
 
+    /// Bytes of its memory in use.
+    #[must_use]
+    pub fn used_memory(&self) -> usize {
+        // SAFETY: the function's type is that of control.cpp.
+        unsafe { symbol::<unsafe extern "C" fn() -> usize>("weir_stand_in_used_memory")() }
+    }
+
     /// The launch of a kernel or graph that comes after `after` more is refused.
     pub fn fail_launch(&self, after: u64, failure: Failure) {
         // SAFETY: the function's type is that of control.cpp.
