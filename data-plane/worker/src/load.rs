@@ -17,7 +17,9 @@ use weir_text::TextModel;
 
 use crate::artifact::{ArtifactError, ArtifactStore, model_text};
 use crate::config::KvMemory;
-use crate::cuda::{Cuda, Dtype, KvDtype};
+use crate::cuda::Cuda;
+#[cfg(feature = "cuda")]
+use crate::cuda::{Dtype, KvDtype};
 use crate::device::{Device, Sim};
 use crate::host::{self, EngineHandle};
 use crate::memory;
@@ -74,6 +76,7 @@ pub(crate) struct Loader {
     pub(crate) artifacts: ArtifactStore,
     /// Never [`Device::Auto`].
     pub(crate) device: Device,
+    #[cfg_attr(not(feature = "cuda"), expect(dead_code, reason = "this build serves from no GPU"))]
     pub(crate) cuda: Cuda,
     pub(crate) sim: Sim,
     pub(crate) threads: usize,
