@@ -14,7 +14,8 @@ _LAYER = {
 }
 
 
-def load(path: Path) -> LlamaForCausalLM:
+def load(path: Path, verify: bool = True) -> LlamaForCausalLM:
+    """`verify`: also against Transformers' own reading of the file, which needs `accelerate` and a recent version of both."""
     reader = gguf.GGUFReader(path)
     meta = lambda key: reader.fields[f"llama.{key}"].contents()
     heads, kv_heads = meta("attention.head_count"), meta("attention.head_count_kv")
@@ -22,8 +23,10 @@ def load(path: Path) -> LlamaForCausalLM:
         vocab_size=meta("vocab_size"), hidden_size=meta("embedding_length"), intermediate_size=meta("feed_forward_length"),
         num_hidden_layers=meta("block_count"), num_attention_heads=heads, num_key_value_heads=kv_heads,
         max_position_embeddings=meta("context_length"), rms_norm_eps=meta("attention.layer_norm_rms_epsilon"),
+        # The first is what version 4 reads, the second what version 5 does; the check below is for both.
+        rope_theta=meta("rope.freq_base"),
         rope_parameters={"rope_type": "default", "rope_theta": meta("rope.freq_base")},
-        tie_word_embeddings=True, attention_bias=False, mlp_bias=False,
+        tie_word_embeddings=True, attention_bias=False, mlp_bias=False, attn_implementation="eager",
     )
     assert meta("rope.dimension_count") == config.hidden_size // heads
     state = {}
@@ -38,9 +41,12 @@ def load(path: Path) -> LlamaForCausalLM:
     assert "lm_head.weight" not in state, "this file's output head is tied to its embedding"
     state["lm_head.weight"] = state["model.embed_tokens.weight"]
     model = LlamaForCausalLM(config).to(torch.float32).eval()
-    model.set_attn_implementation("eager")
     model.load_state_dict(state, strict=True)
-    _verify_against_own_loader(model, path)
+    head_dim = config.hidden_size // heads
+    frequencies = meta("rope.freq_base") ** (-torch.arange(0, head_dim, 2, dtype=torch.float64) / head_dim)
+    assert torch.allclose(model.model.rotary_emb.inv_freq.double(), frequencies, rtol=1e-5), "RoPE has another base"
+    if verify:
+        _verify_against_own_loader(model, path)
     return model
 
 
@@ -60,8 +66,7 @@ def _unpermuted(weights: numpy.ndarray, heads: int) -> numpy.ndarray:
 
 def _verify_against_own_loader(model: LlamaForCausalLM, path: Path) -> None:
     """Transformers reads GGUF too: both ways must give the same weights and the same logits, bit for bit."""
-    own = LlamaForCausalLM.from_pretrained(path.parent, gguf_file=path.name, dtype=torch.float32).eval()
-    own.set_attn_implementation("eager")
+    own = LlamaForCausalLM.from_pretrained(path.parent, gguf_file=path.name, dtype=torch.float32, attn_implementation="eager").eval()
     theirs = own.state_dict()
     for name, weights in model.state_dict().items():
         assert torch.equal(weights, theirs[name]), f"{name} differs between the two loaders"
