@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::os::unix::fs::symlink;
+use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
@@ -45,12 +45,13 @@ fn run(folder: &Path, preload: &str) -> (Output, BTreeMap<String, (String, Strin
 }
 
 fn python_without_packages(folder: &Path) -> PathBuf {
-    let script = folder.join("python");
-    fs::write(&script, "#!/bin/sh\nexec python3 -I -S \"$@\"\n").unwrap();
-    let mut permissions = fs::metadata(&script).unwrap().permissions();
-    std::os::unix::fs::PermissionsExt::set_mode(&mut permissions, 0o755);
-    fs::set_permissions(&script, permissions).unwrap();
-    script
+    program(folder.join("python"), "exec python3 -I -S \"$@\"")
+}
+
+fn program(path: PathBuf, script: &str) -> PathBuf {
+    fs::write(&path, format!("#!/bin/sh\n{script}\n")).unwrap();
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+    path
 }
 
 #[test]
@@ -69,6 +70,31 @@ fn without_a_device_every_step_says_why_it_is_not_run() {
         assert_eq!((outcome.as_str(), text.as_str()), ("SKIP", "there is no device to run it on"), "{name}");
     }
     assert!(fs::read_to_string(folder.path().join("results/results.md")).unwrap().contains("| FAIL |"));
+}
+
+#[test]
+fn a_step_that_fails_is_named_and_the_others_run() {
+    let folder = tempfile::tempdir().unwrap();
+    for name in ["run.sh", "compare.py"] {
+        symlink(repository().join("tests/gpu").join(name), folder.path().join(name)).unwrap();
+    }
+    let bench = r#"case $1 in
+        graphs) echo 'other "answers"'; exit 1 ;;
+        products) echo '{"what":"a product","value":2.0,"unit":"TFLOP/s","bound":4.0,"share":0.500,"microseconds":3.0}' ;;
+        tokens) kill -9 $$ ;;
+        *) echo done ;;
+    esac"#;
+    program(folder.path().join("gpu_bench"), bench);
+    let (output, steps) = run(folder.path(), "");
+    assert_eq!(output.status.code(), Some(1));
+    let step = |name: &str| (steps[name].0.as_str(), steps[name].1.as_str());
+    assert_eq!(step("probe"), ("PASS", "done"));
+    assert_eq!(step("graphs"), ("FAIL", "other \"answers\""));
+    assert_eq!(step("answers"), ("SKIP", "SmolLM2-135M-Instruct.Q4_1.gguf is not in this folder"));
+    assert_eq!(step("products"), ("PASS", "1 measurements"));
+    assert_eq!(step("tokens_bf16").0, "FAIL");
+    let summary = fs::read_to_string(folder.path().join("results/results.md")).unwrap();
+    assert!(summary.contains("| a product | 2.0 TFLOP/s | 4.0 | 0.500 | 3.0 |"), "{summary}");
 }
 
 #[test]
