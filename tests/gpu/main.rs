@@ -121,6 +121,7 @@ fn every_step_runs_on_the_stand_in() {
     let summary = fs::read_to_string(folder.path().join("results/results.md")).unwrap();
     let rows = summary.lines().filter(|line| line.starts_with("| product, Q4_0, ")).count();
     assert_eq!(rows, 3, "{summary}");
+    assert!(summary.contains(" rows, cuBLASLt |"), "{summary}");
 }
 
 #[test]

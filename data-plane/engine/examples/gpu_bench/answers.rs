@@ -39,23 +39,24 @@ struct Answer {
     top: Vec<Vec<(TokenId, f32)>>,
 }
 
-/// Writes the answers to all prompts, computed together, as one JSON array. `is_tiny`: two tokens of the shortest one.
+/// Writes the answers to all prompts, computed together, as one JSON array. `is_tiny`: one token of the shortest one.
 pub(crate) fn run((model, prompts, out): (&Path, &Path, &Path), is_tiny: bool) -> Outcome {
     let file = ModelFile::open(model)?;
     let mut prompts = serde_json::from_slice::<Prompts>(&std::fs::read(prompts)?)?.prompts;
     prompts.sort_by_key(|prompt| prompt.ids.len());
-    prompts.truncate(if is_tiny { 1 } else { usize::MAX });
+    let (num_prompts, tokens) = if is_tiny { (1, 1) } else { (usize::MAX, TOKENS) };
+    prompts.truncate(num_prompts);
     let longest = prompts.iter().map(|prompt| prompt.ids.len()).max().ok_or("no prompts")?;
     let (seats, context_limit) = (u32::try_from(prompts.len())?, u32::try_from(longest)? + TOKENS);
     let mut config = config(is_tiny, seats, 512, context_limit);
     // The more exact of the two, so that what is left is the kernels'.
-    (config.activation, config.kv) = (ActivationType::F16, KvElement::F16);
+    (config.activation, config.kv) = (Some(ActivationType::F16), Some(KvElement::F16));
     let executor = CudaExecutor::load_file(&file, &config)?;
     let mut engine = Engine::new(EngineConfig::for_capacity(&executor.capacity()), executor)?;
     let mut answers = BTreeMap::new();
     for Prompt { name, ids } in prompts {
         let sampling = SamplingParams { logprobs: Some(TOP), ..SamplingParams::GREEDY };
-        let request = request(ids.clone(), if is_tiny { 2 } else { TOKENS }, sampling);
+        let request = request(ids.clone(), tokens, sampling);
         let id = engine.add(request, Box::new(TakeAll))?;
         answers.insert(id, Answer { name, prompt: ids, ..Answer::default() });
     }
@@ -70,6 +71,6 @@ pub(crate) fn run((model, prompts, out): (&Path, &Path, &Path), is_tiny: bool) -
         }
     }
     std::fs::write(out, serde_json::to_string(&answers.values().collect::<Vec<_>>())?)?;
-    println!("{} answers of {} tokens at most", answers.len(), if is_tiny { 2 } else { TOKENS });
+    println!("{} answers of {tokens} tokens", answers.len());
     Ok(())
 }

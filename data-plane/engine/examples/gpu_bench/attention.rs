@@ -4,7 +4,7 @@ use std::error::Error;
 use std::time::Duration;
 
 use weir_kernels::cuda::ops::{
-    ActivationType, AttentionScratch, AttentionShape, DevicePages, Formats, KvElement, Operations, PageEntry,
+    ActivationType, AttentionScratch, AttentionShape, DevicePages, Formats, KvElement, Operations,
     StepInputs, StepLimits, StepRow,
 };
 use weir_kernels::cuda::{CudaError, Device, DeviceBuffer, Peaks};
@@ -78,9 +78,9 @@ fn measure(
         window: None,
     };
     let mut step = StepInputs::new(device, limits, 1)?;
-    let mut pages = DevicePages::new(device, layers * layer_bytes, num_pages, rows, max_blocks)?;
+    let mut pages = DevicePages::new(device, layers * layer_bytes, num_pages, (rows, max_blocks), 1)?;
     fill(device, &mut pages, kv, layers * layer_bytes)?;
-    write_tables(device, &operations, &mut step, &mut pages)?;
+    write_tables(device, &mut pages, max_blocks)?;
     let row = |seat| StepRow { seat, start_position: positions - 1, tokens: Some(&[0]) };
     step.submit(device, &(0..rows).map(row).collect::<Vec<_>>(), &[], &[], &[])?;
     let qkv: DeviceBuffer<u16> = device.zeros(rows * (heads.queries + 2 * heads.kv) * heads.dim)?;
@@ -111,23 +111,8 @@ fn fill(device: &Device, pages: &mut DevicePages, kv: KvElement, page_bytes: usi
 }
 
 /// Gives each seat the pages that follow those of the seat before it.
-fn write_tables(
-    device: &Device,
-    operations: &Operations,
-    step: &mut StepInputs,
-    pages: &mut DevicePages,
-) -> Result<(), Box<dyn Error>> {
-    let &StepLimits { seats, max_blocks, .. } = step.limits();
-    let entry = |seat: usize, block: usize| {
-        let page = u32::try_from(seat * max_blocks + block)?;
-        Ok(PageEntry { seat, block, page })
-    };
-    let all = (0..seats).flat_map(|seat| (0..max_blocks).map(move |block| (seat, block)));
-    let all = all.map(|(seat, block)| entry(seat, block)).collect::<Result<Vec<_>, Box<dyn Error>>>()?;
-    for entries in all.chunks(step.max_entries()) {
-        step.submit(device, &[], &[], entries, &[])?;
-        operations.set_block_tables(step, pages)?;
-        device.record()?.wait(Duration::from_secs(60))?;
-    }
-    Ok(())
+fn write_tables(device: &Device, pages: &mut DevicePages, max_blocks: usize) -> Result<(), Box<dyn Error>> {
+    let all = (0..u32::try_from(pages.num_pages())?).collect::<Vec<_>>();
+    let tables: Vec<_> = all.chunks(max_blocks).enumerate().collect();
+    Ok(pages.set_tables(device, &tables)?)
 }

@@ -1,5 +1,7 @@
 //! Models of random weights.
 
+use std::time::Duration;
+
 use weir_engine::executor::cuda::CudaConfig;
 use weir_engine::model::ModelFacts;
 use weir_engine::{Class, Commit, SamplingParams, SequenceRequest, TenantIndex, TokenId, Verdict};
@@ -30,14 +32,15 @@ pub(crate) fn llama_8b(is_tiny: bool) -> ModelFacts {
 pub(crate) fn config(is_tiny: bool, max_seats: u32, max_step_tokens: u32, context_limit: u32) -> CudaConfig {
     CudaConfig {
         ordinal: 0,
-        kernels: None,
-        activation: ActivationType::Bf16,
-        kv: KvElement::Bf16,
+        activation: Some(ActivationType::Bf16),
+        kv: Some(KvElement::Bf16),
         memory_percent: if is_tiny { 20 } else { 90 },
         max_seats,
         max_step_tokens,
         context_limit: Some(context_limit),
         num_host_pages: 0,
+        step_timeout: Duration::from_secs(60),
+        reproducible: true,
     }
 }
 

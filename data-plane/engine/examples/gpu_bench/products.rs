@@ -2,7 +2,7 @@
 
 use std::error::Error;
 
-use weir_kernels::cuda::ops::{ActivationType, Formats, KvElement, Operations, Output, Weight};
+use weir_kernels::cuda::ops::{ActivationType, Formats, KvElement, Multiplier, Operations, Output, Weight};
 use weir_kernels::cuda::{Device, DeviceBuffer, Peaks};
 use weir_kernels::quant::GgmlType;
 
@@ -24,8 +24,12 @@ pub(crate) fn run(is_tiny: bool) -> Outcome {
     let device = Device::open(0)?;
     let activation = ActivationType::Bf16;
     let formats = Formats { activation, kv: KvElement::Bf16, head_dim: 128 };
-    let bench =
-        Bench { operations: Operations::load(&device, formats)?, peaks: peaks(&device)?, device, is_tiny };
+    let bench = Bench {
+        operations: Operations::load(&device, formats)?.with_library()?,
+        peaks: peaks(&device)?,
+        device,
+        is_tiny,
+    };
     let tiny_shapes = [("query", 64, 128)];
     let (shapes, rows) =
         if is_tiny { (&tiny_shapes[..], &[1, 17, 65][..]) } else { (&SHAPES[..], &ROWS[..]) };
@@ -65,14 +69,23 @@ impl Bench {
         let mut x: DeviceBuffer<u16> = self.device.zeros(most * inputs)?;
         self.device.fill(&mut x, 0..most * inputs, &values.collect::<Vec<_>>())?;
         let mut out: DeviceBuffer<u16> = self.device.zeros(most * outputs)?;
-        for &rows in rows {
+        // The library multiplies by dense weights only.
+        let by_library = self.operations.has_library() && ggml_type == GgmlType::BF16;
+        let multipliers = [Multiplier::Own, Multiplier::Library];
+        for (rows, multiplier) in
+            rows.iter().flat_map(|rows| multipliers.map(|multiplier| (*rows, multiplier)))
+        {
+            if multiplier == Multiplier::Library && !by_library {
+                continue;
+            }
             let seconds = timing::seconds(&self.device, self.is_tiny, |turn| {
                 let (weight, out) = (&weights[turn % copies], Output::Activations(&mut out));
-                self.operations.matmul(&x, rows, weight, None, out, (outputs, 0))
+                self.operations.matmul_by(multiplier, &x, rows, weight, out, (outputs, 0))
             })?;
+            let by = if multiplier == Multiplier::Own { "own kernel" } else { "cuBLASLt" };
             let flops = 2.0 * rows as f64 * outputs as f64 * inputs as f64;
             Measurement {
-                what: format!("product, {ggml_type:?}, {name} {outputs} x {inputs}, {rows} rows"),
+                what: format!("product, {ggml_type:?}, {name} {outputs} x {inputs}, {rows} rows, {by}"),
                 amount: flops / 1e12,
                 unit: "TFLOP/s",
                 seconds,

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::error::Error;
 use std::time::Instant;
 
-use weir_engine::executor::cuda::{CudaExecutor, random_weight_bytes};
+use weir_engine::executor::cuda::{CudaConfig, CudaExecutor, random_weight_bytes};
 use weir_engine::model::ModelFacts;
 use weir_engine::{Engine, EngineConfig, Executor, SamplingParams, SequenceEvent, SequenceId};
 use weir_kernels::cuda::ops::Weight;
@@ -35,11 +35,10 @@ pub(crate) fn run(weights: GgmlType, is_tiny: bool) -> Outcome {
     let peaks = peaks(&Device::open(0)?)?;
     let max_seats = extent.streams.iter().copied().max().unwrap_or(1);
     let context_limit = extent.prompt_tokens + 8 * extent.timed_steps;
-    let executor = CudaExecutor::random(
-        &facts,
-        weights,
-        &config(is_tiny, max_seats, extent.step_tokens, context_limit),
-    )?;
+    let config = config(is_tiny, max_seats, extent.step_tokens, context_limit);
+    // Large steps are prompts here, and are what the library is for.
+    let config = CudaConfig { reproducible: false, ..config };
+    let executor = CudaExecutor::random(&facts, weights, &config)?;
     // Nobody waits for a token while prompts are computed: they take the whole step.
     let engine_config = EngineConfig {
         prefill_tokens_beside_decode_max: extent.step_tokens - max_seats,
