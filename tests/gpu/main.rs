@@ -85,10 +85,14 @@ fn a_step_that_fails_is_named_and_the_others_run() {
         *) echo done ;;
     esac"#;
     program(folder.path().join("gpu_bench"), bench);
+    let numerics =
+        r#"[ "$WEIR_CUDA $*" = 'real --skip sanitizers:: --test-threads=1' ] && echo 'on the real driver'"#;
+    program(folder.path().join("numerics"), numerics);
     let (output, steps) = run(folder.path(), "");
     assert_eq!(output.status.code(), Some(1));
     let step = |name: &str| (steps[name].0.as_str(), steps[name].1.as_str());
     assert_eq!(step("probe"), ("PASS", "done"));
+    assert_eq!(step("numerics"), ("PASS", "on the real driver"));
     assert_eq!(step("graphs"), ("FAIL", "other \"answers\""));
     assert_eq!(step("answers"), ("SKIP", "SmolLM2-135M-Instruct.Q4_1.gguf is not in this folder"));
     assert_eq!(step("products"), ("PASS", "1 measurements"));
