@@ -107,7 +107,6 @@ fn every_step_runs_on_the_stand_in() {
     bundle(folder.path());
     let (output, steps) = run(folder.path(), &weir_stand_in::preload());
     let printed = String::from_utf8_lossy(&output.stdout);
-    println!("{printed}");
     assert!(output.status.success(), "{printed}");
     let outcome = |name: &str| steps[name].0.as_str();
     for name in
