@@ -5,6 +5,8 @@
 #include <cstdio>
 #include <link.h>
 
+#include "sanitizer.h"
+
 namespace stand_in {
 namespace {
 
@@ -60,11 +62,15 @@ unsigned char* DynamicShared::prepare(size_t bytes) {
     const auto first = reinterpret_cast<uintptr_t>(memory_.get()) + MARGIN;
     start_ = reinterpret_cast<unsigned char*>((first + 127) & ~uintptr_t(127));
     bytes_ = bytes;
+    ASAN_UNPOISON_MEMORY_REGION(memory_.get(), capacity_ + 2 * MARGIN + 128);
     std::memset(start_ - MARGIN, 0xff, bytes + 2 * MARGIN);
+    ASAN_POISON_MEMORY_REGION(start_ - MARGIN, MARGIN);
+    ASAN_POISON_MEMORY_REGION(start_ + bytes, MARGIN);
     return start_;
 }
 
 std::optional<long> DynamicShared::damage() const {
+    if (IS_SANITIZED) return {};  // The sanitizer itself watches the margins.
     const auto intact = [](unsigned char byte) { return byte == 0xff; };
     const auto* behind = std::find_if_not(start_ + bytes_, start_ + bytes_ + MARGIN, intact);
     if (behind != start_ + bytes_ + MARGIN) return behind - start_;

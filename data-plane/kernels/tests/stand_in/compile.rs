@@ -3,8 +3,11 @@
 use std::collections::hash_map::DefaultHasher;
 use std::fs::{self, File};
 use std::hash::{Hash, Hasher};
+use std::num::NonZero;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
 
 /// Where the sources of the stand-in are.
 pub(crate) fn sources() -> &'static Path {
@@ -28,12 +31,15 @@ pub(crate) fn shared_object(name: &str, sources: &[PathBuf], link: &[&str]) -> P
     let lock = File::create(folder.join("lock")).expect("a lock under target/");
     lock.lock().expect("the lock of the stand-in's builds");
     let common = headers_hash();
-    let objects: Vec<PathBuf> = sources.iter().map(|source| object(source, &folder, common)).collect();
+    let objects = objects(sources, &folder, common);
     let built = folder.join(format!("{:016x}", hash_of(&(&objects, link)))).join(name);
     if !built.exists() {
         fs::create_dir_all(built.parent().expect("a folder")).expect("a folder under target/");
         let mut command = Command::new("g++");
         command.arg("-shared").args(&objects).args(link);
+        if crate::is_sanitized() {
+            command.arg(SANITIZERS);
+        }
         finish(command, &built);
     }
     built
@@ -44,6 +50,23 @@ fn folder() -> PathBuf {
     let test = std::env::current_exe().expect("the test's own path");
     let target = test.ancestors().nth(3).expect("target/<profile>/deps/<test>");
     target.join("stand_in")
+}
+
+/// The sources' objects, in their order, built by as many threads as there are cores.
+fn objects(sources: &[PathBuf], folder: &Path, common: u64) -> Vec<PathBuf> {
+    let next = AtomicUsize::new(0);
+    let cores = thread::available_parallelism().map_or(1, NonZero::get);
+    thread::scope(|scope| {
+        for _ in 0..cores {
+            scope.spawn(|| {
+                while let Some(source) = sources.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    object(source, folder, common);
+                }
+            });
+        }
+    });
+    // Built by now.
+    sources.iter().map(|source| object(source, folder, common)).collect()
 }
 
 fn object(source: &Path, folder: &Path, common: u64) -> PathBuf {
@@ -59,11 +82,11 @@ fn object(source: &Path, folder: &Path, common: u64) -> PathBuf {
     object
 }
 
+const SANITIZERS: &str = "-fsanitize=address,undefined";
+
 fn flags() -> Vec<&'static str> {
     let mut flags = vec![
         "-std=c++20",
-        "-O2",
-        "-ftree-vectorize",
         "-ffp-contract=off",
         "-fno-strict-aliasing",
         "-fno-gnu-unique",
@@ -75,6 +98,11 @@ fn flags() -> Vec<&'static str> {
         "-Wno-attributes",
         "-DWEIR_STAND_IN",
     ];
+    if crate::is_sanitized() {
+        flags.extend(["-O1", "-g1", SANITIZERS, "-fno-sanitize-recover=all"]);
+    } else {
+        flags.extend(["-O2", "-ftree-vectorize"]);
+    }
     #[cfg(target_arch = "x86_64")]
     if std::is_x86_feature_detected!("avx2") && std::is_x86_feature_detected!("f16c") {
         flags.extend(["-mavx2", "-mf16c", "-mfma"]);
@@ -85,8 +113,9 @@ fn flags() -> Vec<&'static str> {
 /// Runs the compiler into a file of its own, which takes its place when it is whole.
 fn finish(mut command: Command, result: &Path) {
     let unfinished = result.with_extension("unfinished");
-    let output =
-        command.arg("-o").arg(&unfinished).output().expect("g++ is needed for tests of the CUDA backend");
+    // A sanitizer that watches this process is not to watch the compiler.
+    command.arg("-o").arg(&unfinished).env_remove("LD_PRELOAD");
+    let output = command.output().expect("g++ is needed for tests of the CUDA backend");
     assert!(output.status.success(), "{command:?}\n{}", String::from_utf8_lossy(&output.stderr));
     fs::rename(&unfinished, result).expect("a file under target/");
 }

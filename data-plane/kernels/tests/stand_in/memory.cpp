@@ -5,12 +5,7 @@
 #include <cstdlib>
 #include <cstring>
 
-#if defined(__SANITIZE_ADDRESS__)
-#include <sanitizer/asan_interface.h>
-#else
-#define ASAN_POISON_MEMORY_REGION(start, bytes) ((void)(start), (void)(bytes))
-#define ASAN_UNPOISON_MEMORY_REGION(start, bytes) ((void)(start), (void)(bytes))
-#endif
+#include "sanitizer.h"
 
 namespace stand_in {
 namespace {
@@ -26,12 +21,9 @@ size_t padded(size_t bytes) { return (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGN
 // From the end of the bytes that were asked for to the end of what lies behind them.
 size_t behind(size_t bytes) { return padded(bytes) - bytes + RED_ZONE; }
 
-bool intact([[maybe_unused]] const unsigned char* start, [[maybe_unused]] size_t bytes) {
-#if defined(__SANITIZE_ADDRESS__)
-    return true;  // the sanitizer itself watches them
-#else
+bool intact(const unsigned char* start, size_t bytes) {
+    if (IS_SANITIZED) return true;  // The sanitizer itself watches them.
     return start[0] == POISON && std::memcmp(start, start + 1, bytes - 1) == 0;
-#endif
 }
 
 }  // namespace

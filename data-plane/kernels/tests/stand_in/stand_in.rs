@@ -69,6 +69,14 @@ pub fn preload() -> String {
     paths.iter().map(|path| path.to_string_lossy().into_owned()).collect::<Vec<_>>().join(":")
 }
 
+/// Whether the kernels are watched by the address and undefined-behaviour sanitizers: they are where the process runs under the former,
+/// which means that its library was loaded before all others.
+#[must_use]
+pub fn is_sanitized() -> bool {
+    // SAFETY: null is the default scope: whatever the process has loaded.
+    unsafe { !dlsym(std::ptr::null_mut(), c"__asan_init".as_ptr()).is_null() }
+}
+
 #[link(name = "c")]
 unsafe extern "C" {
     fn dlopen(path: *const c_char, flags: c_int) -> *mut c_void;
