@@ -7,10 +7,13 @@
 #![allow(clippy::unwrap_used, clippy::panic, clippy::allow_attributes)]
 #![allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
 
+mod attention;
 mod dense;
 mod embed;
 mod matmul;
 mod matrix;
+mod paged;
 mod random;
+mod rope;
 mod sanitizers;
 mod support;
