@@ -8,19 +8,8 @@ use crate::support::{Fixture, SINGLE, activations, assert_near, limits, rounding
 
 /// Rows as (start, tokens): contexts of one position, around a block's end, around a split's, long ones; then chunks: a prompt's
 /// start, one across a split's end, one that begins late.
-const ROWS: [(usize, usize); 11] = [
-    (0, 1),
-    (14, 1),
-    (15, 1),
-    (16, 1),
-    (255, 1),
-    (256, 1),
-    (700, 1),
-    (0, 33),
-    (250, 20),
-    (530, 3),
-    (47, 1),
-];
+const ROWS: [(usize, usize); 11] =
+    [(0, 1), (14, 1), (15, 1), (16, 1), (255, 1), (256, 1), (700, 1), (0, 33), (250, 20), (530, 3), (47, 1)];
 
 /// Room for every split.
 const SPLITS: usize = 16;

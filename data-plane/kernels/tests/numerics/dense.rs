@@ -74,7 +74,12 @@ fn gated_activations_are_those_of_double_precision() {
                     // The format's rounding, once. exp and tanh are off by a few roundings of single precision; where the tail cancels
                     // (1 + tanh near 0) these are relative to x, not to the result.
                     let tolerance = rounding(activation, expected) + 16.0 * SINGLE * (x * up).abs();
-                    assert_near(got, expected, tolerance, format_args!("{gate:?} {columns}: {row}, {column}"));
+                    assert_near(
+                        got,
+                        expected,
+                        tolerance,
+                        format_args!("{gate:?} {columns}: {row}, {column}"),
+                    );
                 }
             }
         }

@@ -10,10 +10,14 @@
 mod attention;
 mod dense;
 mod embed;
+mod logprobs;
 mod matmul;
 mod matrix;
 mod paged;
+mod pages;
 mod random;
 mod rope;
+mod sampler;
+mod sampling;
 mod sanitizers;
 mod support;

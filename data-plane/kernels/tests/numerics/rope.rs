@@ -89,7 +89,8 @@ impl Case {
         let mut table = device.zeros((NUM_TOKENS + 1) * self.params.dim).unwrap();
         operations.rope_table(&rope, &step, NUM_TOKENS + 1, &mut table).unwrap();
         let mut qkv = device.buffer_of(&self.qkv).unwrap();
-        let norms = self.norms.as_ref().map(|norms| norms.each_ref().map(|norm| device.buffer_of(norm).unwrap()));
+        let norms =
+            self.norms.as_ref().map(|norms| norms.each_ref().map(|norm| device.buffer_of(norm).unwrap()));
         let head_norm = norms.as_ref().map(|norms| (&norms[0], &norms[1], EPSILON));
         let rope = (&rope, &table);
         let shape = self.paged.shape;
@@ -154,7 +155,8 @@ impl Case {
                 };
                 for (i, (got, (expected, magnitude))) in got.into_iter().zip(expected).enumerate() {
                     // One rounding to the format it is kept in; the norm and the turn are a few of single precision.
-                    let kept = if is_query { rounding(activation, expected) } else { kv_rounding(kv, expected) };
+                    let kept =
+                        if is_query { rounding(activation, expected) } else { kv_rounding(kv, expected) };
                     let tolerance = kept + 8.0 * SINGLE * magnitude;
                     let what = format_args!("{:?}: {token}, head {head}, {i}", self.paged.formats);
                     assert_near(got, expected, tolerance, what);
@@ -197,5 +199,8 @@ fn fp8_saturates() {
     }
     let (_, _, pool) = case.run(&fixture);
     let stored = case.paged.head(&pool, 0, STARTS[0], 0, true);
-    assert!(stored[..8].iter().all(|x| *x == 448.0) && stored[8] == -448.0 && stored[9].is_nan(), "{stored:?}");
+    assert!(
+        stored[..8].iter().all(|x| *x == 448.0) && stored[8] == -448.0 && stored[9].is_nan(),
+        "{stored:?}"
+    );
 }

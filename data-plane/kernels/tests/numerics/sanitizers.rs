@@ -33,7 +33,11 @@ fn kernels_stay_within_their_memory_and_do_nothing_undefined() {
 fn planted_faults_are_found() {
     for (fault, finding, kernel) in [
         ("read_behind_global_memory", "AddressSanitizer: use-after-poison", "gather_rows"),
-        ("read_behind_dynamic_shared_memory", "AddressSanitizer: use-after-poison", "matmul_dense_bf16_tiled"),
+        (
+            "read_behind_dynamic_shared_memory",
+            "AddressSanitizer: use-after-poison",
+            "matmul_dense_bf16_tiled",
+        ),
         ("read_behind_static_shared_memory", "index 4 out of bounds", "rms_norm_bf16"),
         ("undefined_shift", "shift exponent 32 is too large", "silu_mul_bf16"),
     ] {
@@ -77,8 +81,7 @@ fn read_behind_dynamic_shared_memory() {
 fn read_behind_static_shared_memory() {
     let fixture = faulty();
     let device = &fixture.device;
-    let (x, weight, mut out) =
-        (device.zeros(4).unwrap(), device.zeros(4).unwrap(), device.zeros(4).unwrap());
+    let (x, weight, mut out) = (device.zeros(4).unwrap(), device.zeros(4).unwrap(), device.zeros(4).unwrap());
     fixture.operations(ActivationType::Bf16).rms_norm(&x, 1, &weight, 1e-5, &mut out).unwrap();
     device.read(&out).unwrap();
 }

@@ -112,7 +112,12 @@ pub(crate) fn assert_near(got: f64, expected: f64, tolerance: f64, what: impl Di
 }
 
 /// Random activations: their bits.
-pub(crate) fn activations(random: &mut Random, activation: ActivationType, len: usize, scale: f32) -> Vec<u16> {
+pub(crate) fn activations(
+    random: &mut Random,
+    activation: ActivationType,
+    len: usize,
+    scale: f32,
+) -> Vec<u16> {
     (0..len).map(|_| activation.bits(random.unit() * scale)).collect()
 }
 

@@ -81,6 +81,11 @@ impl DevicePages {
         Ok(())
     }
 
+    /// The pages of each seat's blocks, `[seats, max_blocks]`: what [`Operations::set_block_tables`] has put there.
+    pub fn block_tables(&self) -> &DeviceBuffer<i32> {
+        &self.tables
+    }
+
     /// Submits a copy of a page to host memory, from byte `at` of it on.
     ///
     /// # Errors
