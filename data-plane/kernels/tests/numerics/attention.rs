@@ -6,10 +6,10 @@ use crate::paged::{BLOCK_TOKENS, Paged, all_formats};
 use crate::random::Random;
 use crate::support::{Fixture, SINGLE, activations, assert_near, limits, rounding, values};
 
-/// Rows as (start, tokens): contexts of one position, around a block's end, around a split's, long ones; then chunks: a prompt's
-/// start, one across a split's end, one that begins late.
-const ROWS: [(usize, usize); 11] =
-    [(0, 1), (14, 1), (15, 1), (16, 1), (255, 1), (256, 1), (700, 1), (0, 33), (250, 20), (530, 3), (47, 1)];
+/// Rows as (start, tokens): contexts of one position, around a block's end, around a split's, a long one; then chunks: a prompt's
+/// start, and one across a split's end.
+const ROWS: [(usize, usize); 10] =
+    [(0, 1), (14, 1), (15, 1), (16, 1), (255, 1), (256, 1), (516, 1), (0, 33), (250, 9), (47, 1)];
 
 /// Room for every split.
 const SPLITS: usize = 16;

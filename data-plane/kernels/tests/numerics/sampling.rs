@@ -124,10 +124,10 @@ impl Case {
 fn tokens_are_those_of_double_precision() {
     let fixture = Fixture::new();
     let (mut clear, mut all) = (0, 0);
-    for (seed, (num_seats, vocab_size)) in [(6, 1), (30, 31), (48, 1000), (24, 3001)].into_iter().enumerate()
+    for (seed, (num_seats, vocab_size)) in [(6, 1), (24, 31), (30, 1000), (10, 3001)].into_iter().enumerate()
     {
         let case = Case::random(seed as u64, num_seats, vocab_size);
-        let steps = fixture.in_every_order(|| case.run(&fixture, 3));
+        let steps = fixture.in_every_order(|| case.run(&fixture, 2));
         let mut seats = case.seats.clone();
         let mut last = vec![0; num_seats];
         for (i, (sampled, last_token)) in steps.into_iter().enumerate() {
@@ -209,14 +209,14 @@ fn noise_is_of_seed_and_position_alone() {
     assert!(few[0] != few[1] && many[1] != few[0], "of 900 nearly equal tokens");
 }
 
-/// Pearson's statistic of what is drawn at many positions.
+/// Pearson's statistic of what is drawn by many seeds at some positions.
 #[test]
 fn tokens_are_drawn_by_their_probabilities() {
     let fixture = Fixture::new();
     let device = &fixture.device;
     let operations = fixture.operations(ACTIVATIONS[0]);
     let logits = [1.0_f32, -0.5, 0.25, f32::NEG_INFINITY, 0.0, 1.5, -1.0, 0.5];
-    let (num_seats, steps) = (128, 12);
+    let (num_seats, steps) = (96, 10);
     let mut tables = SeatTables::new(device, 8, (num_seats, num_seats), (0, 1), steps).unwrap();
     for seat in 0..num_seats {
         let parameters = SeatParameters { seed: seat as u64, inverse_temperature: 0.8, ..NEUTRAL };
