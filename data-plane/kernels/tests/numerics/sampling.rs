@@ -37,15 +37,19 @@ fn pick<T: Copy>(random: &mut Random, choices: &[T]) -> T {
     choices[random.below(choices.len())]
 }
 
-fn random_seat(random: &mut Random, slot: usize, vocab_size: usize) -> Seat {
+/// `likely`: the tokens whose penalties and bias decide.
+fn random_seat(random: &mut Random, slot: usize, vocab_size: usize, likely: &[usize]) -> Seat {
     let vocab = u32::try_from(vocab_size).unwrap();
-    let token = |random: &mut Random| random.below(vocab_size) as u32;
-    let is_penalized = random.below(2) == 0;
-    let history: Vec<u32> = (0..random.below(40)).map(|_| token(random)).collect();
+    let is_penalized = random.below(3) > 0;
+    let token = |random: &mut Random| {
+        if random.below(2) == 0 { pick(random, likely) as u32 } else { random.below(vocab_size) as u32 }
+    };
+    let history: Vec<u32> = (0..random.below(16)).map(|_| token(random)).collect();
     let prompt_tokens = random.below(history.len() + 1);
     let num_bias = if random.below(3) == 0 { random.below(vocab_size.min(30)) } else { 0 };
-    let tokens = random.permutation(vocab_size);
-    let bias = tokens[..num_bias].iter().map(|token| (*token as u32, 6.0 * random.unit())).collect();
+    let mut biased: Vec<usize> = random.permutation(vocab_size);
+    biased.sort_by_key(|token| !likely[..likely.len() / 2].contains(token));
+    let bias = biased[..num_bias].iter().map(|token| (*token as u32, 6.0 * random.unit())).collect();
     let parameters = SeatParameters {
         seed: random.next(),
         inverse_temperature: pick(random, &[0.0, 1.0, 1.0 / 0.7, 1.0 / 1.6, 10.0]),
@@ -64,7 +68,6 @@ fn random_seat(random: &mut Random, slot: usize, vocab_size: usize) -> Seat {
 impl Case {
     fn random(seed: u64, num_seats: usize, vocab_size: usize) -> Self {
         let mut random = Random(seed);
-        let seats = (0..num_seats).map(|slot| random_seat(&mut random, slot, vocab_size)).collect();
         let positions = (0..num_seats).map(|_| 1 + random.below(1000)).collect();
         let order = random.permutation(num_seats);
         let mut logits = random.floats(num_seats * vocab_size, 9.0);
@@ -73,6 +76,16 @@ impl Case {
             let at = random.below(logits.len());
             logits[at] = pick(&mut random, &[f32::NEG_INFINITY, f32::NAN, -f32::NAN, -1e30]);
         }
+        let seat = |slot| {
+            let sample = order.iter().position(|seat| *seat == slot).unwrap();
+            let row = &logits[sample * vocab_size..][..vocab_size];
+            let mut likely: Vec<usize> = (0..vocab_size).filter(|token| row[*token] > -9.0).collect();
+            likely.sort_by(|a, b| row[*b].total_cmp(&row[*a]));
+            likely.truncate(8);
+            likely.push(0);
+            random_seat(&mut random, slot, vocab_size, &likely)
+        };
+        let seats = (0..num_seats).map(seat).collect();
         let mask = |random: &mut Random| (0..vocab_size.div_ceil(32)).map(|_| random.next() as u32).collect();
         let masks = vec![mask(&mut random), mask(&mut random)];
         let mask_of = (0..num_seats).map(|_| pick(&mut random, &[None, Some(0), Some(1)])).collect();
@@ -196,6 +209,18 @@ fn of_equal_tokens_the_lower_ids_are_kept() {
     assert_eq!(tokens[..8], [77, 77, 77, 8, 9, -1, -1, 3]);
     assert!(tokens[8..].contains(&10) && tokens[8..].contains(&11));
     assert!(tokens[8..].iter().all(|token| [10, 11].contains(token)), "{tokens:?}");
+}
+
+/// The shortest head of the order that reaches the mass, to a thousandth of it.
+#[test]
+fn a_nucleus_ends_where_its_mass_is_reached() {
+    let fixture = Fixture::new();
+    let logits: Vec<f32> = [0.2_f32, 0.5, 0.3].iter().map(|probability| probability.ln()).collect();
+    let with = |top_p| (0..40).map(move |seed| SeatParameters { seed, top_p, ..NEUTRAL });
+    let samples: Vec<_> =
+        with(0.799).chain(with(0.801)).map(|parameters| (parameters, logits.clone())).collect();
+    let tokens = choose(&fixture, 3, &samples);
+    assert!(!tokens[..40].contains(&0) && tokens[40..].contains(&0), "{tokens:?}");
 }
 
 #[test]

@@ -7,7 +7,7 @@ use weir_kernels::cuda::Device;
 use weir_kernels::cuda::ops::{
     ActivationType, Formats, KvElement, Operations, StepInputs, StepLimits, StepRow, StepSample,
 };
-use weir_stand_in::{IMAGE, Order, StandIn};
+use weir_stand_in::{Order, StandIn};
 
 use crate::random::Random;
 
@@ -30,7 +30,7 @@ impl Fixture {
     /// The same with kernels that take the place of those of their names.
     pub(crate) fn with_kernels(sources: &[&Path]) -> Self {
         let stand_in = StandIn::load_with(sources);
-        Self { device: Device::open_with(0, Some(IMAGE)).unwrap(), stand_in }
+        Self { device: Device::open_with(0, weir_stand_in::image()).unwrap(), stand_in }
     }
 
     pub(crate) fn operations(&self, activation: ActivationType) -> Operations {
