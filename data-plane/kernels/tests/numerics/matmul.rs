@@ -1,6 +1,6 @@
 //! Matrix products of every kind of weight, by each of the kernels for few, more and many rows.
 
-use weir_kernels::cuda::ops::{ActivationType, Output, Weight};
+use weir_kernels::cuda::ops::{ActivationType, LIBRARY_ROWS_MIN, Multiplier, Operations, Output, Weight};
 use weir_kernels::quant::GgmlType;
 
 use crate::matrix::Matrix;
@@ -37,31 +37,32 @@ impl Case {
         Self { activation, n, k, x, matrix, ggml_type, bias }
     }
 
-    /// The kernel's result for the rows from `first` on, as an output `[rows, stride]`.
+    /// The result for the rows from `first` on, as an output `[rows, stride]`.
     fn run(
         &self,
-        fixture: &Fixture,
+        operations: &Operations,
+        multiplier: Multiplier,
         (first, rows): (usize, usize),
         kind: Kind,
-        (stride, column): (usize, usize),
+        place: (usize, usize),
         has_bias: bool,
     ) -> Vec<f32> {
-        let (device, activation) = (&fixture.device, self.activation);
-        let operations = fixture.operations(activation);
+        let (device, activation) = (operations.device(), self.activation);
         let shape = (self.n, self.k);
         let weight = Weight::load(device, activation, self.ggml_type, &self.matrix.bytes, shape).unwrap();
         let x = device.buffer_of(&self.x[first * self.k..][..rows * self.k]).unwrap();
         let bias = has_bias.then(|| device.buffer_of(&self.bias).unwrap());
-        let place = (stride, column);
+        let multiply = |out: Output<'_>| match multiplier {
+            Multiplier::Own => operations.matmul(&x, rows, &weight, bias.as_ref(), out, place).unwrap(),
+            Multiplier::Library => operations.matmul_by(multiplier, &x, rows, &weight, out, place).unwrap(),
+        };
         if kind == Kind::Activations {
-            let mut out = device.buffer_of(&vec![activation.bits(BEFORE); rows * stride]).unwrap();
-            let output = Output::Activations(&mut out);
-            operations.matmul(&x, rows, &weight, bias.as_ref(), output, place).unwrap();
+            let mut out = device.buffer_of(&vec![activation.bits(BEFORE); rows * place.0]).unwrap();
+            multiply(Output::Activations(&mut out));
             return device.read(&out).unwrap().into_iter().map(|bits| activation.value(bits)).collect();
         }
-        let mut out = device.buffer_of(&vec![BEFORE; rows * stride]).unwrap();
-        let output = if kind == Kind::Single { Output::Single(&mut out) } else { Output::Residual(&mut out) };
-        operations.matmul(&x, rows, &weight, bias.as_ref(), output, place).unwrap();
+        let mut out = device.buffer_of(&vec![BEFORE; rows * place.0]).unwrap();
+        multiply(if kind == Kind::Single { Output::Single(&mut out) } else { Output::Residual(&mut out) });
         device.read(&out).unwrap()
     }
 
@@ -105,13 +106,14 @@ impl Case {
 
 /// All weights in one of the formats of activations: rows, n, k, output and whether there is a bias.
 fn check_all(fixture: &Fixture, activation: ActivationType, cases: &[(usize, usize, usize, Kind, bool)]) {
+    let operations = fixture.operations(activation);
     let types = [Matrix::dense_type(activation), GgmlType::Q8_0, GgmlType::Q4_0, GgmlType::Q4_1];
     for ggml_type in types {
         for &(rows, n, k, kind, has_bias) in cases {
             let case = Case::new(activation, ggml_type, rows, n, k);
             let place = ((n + 5).next_multiple_of(2), 2);
             let bits = fixture.in_every_order(|| {
-                let out = case.run(fixture, (0, rows), kind, place, has_bias);
+                let out = case.run(&operations, Multiplier::Own, (0, rows), kind, place, has_bias);
                 out.into_iter().map(f32::to_bits).collect::<Vec<_>>()
             });
             let out: Vec<f32> = bits.into_iter().map(f32::from_bits).collect();
@@ -157,18 +159,39 @@ fn products_of_more_rows() {
     }
 }
 
+#[test]
+fn products_of_the_library() {
+    let fixture = Fixture::new();
+    let (n, k, place) = (72, 160, (96, 16));
+    for activation in ACTIVATIONS {
+        let operations = fixture.operations(activation).with_library().unwrap();
+        // The stand-in has one; a machine need not.
+        assert!(operations.has_library() || weir_stand_in::is_real());
+        if operations.has_library() {
+            for kind in [Kind::Activations, Kind::Single, Kind::Residual] {
+                let rows = LIBRARY_ROWS_MIN;
+                let case = Case::new(activation, Matrix::dense_type(activation), rows, n, k);
+                let out = case.run(&operations, Multiplier::Library, (0, rows), kind, place, false);
+                case.check(&out, kind, place, false);
+            }
+        }
+    }
+}
+
 /// However many rows there are, and wherever a row stands among them.
 #[test]
 fn a_rows_bits_do_not_depend_on_the_others() {
     let fixture = Fixture::new();
     for activation in ACTIVATIONS {
         let types = [Matrix::dense_type(activation), GgmlType::Q8_0, GgmlType::Q4_0, GgmlType::Q4_1];
+        let operations = fixture.operations(activation);
         for ggml_type in types {
             let (n, k) = (18, 672);
             let case = Case::new(activation, ggml_type, 130, n, k);
-            let all = case.run(&fixture, (0, 130), Kind::Single, (n, 0), true);
+            let run = |which| case.run(&operations, Multiplier::Own, which, Kind::Single, (n, 0), true);
+            let all = run((0, 130));
             for (first, rows) in [(0, 1), (129, 1), (60, 16), (77, 40), (3, 64), (1, 66)] {
-                let some = case.run(&fixture, (first, rows), Kind::Single, (n, 0), true);
+                let some = run((first, rows));
                 assert!(some == all[first * n..][..rows * n], "{ggml_type:?}: {rows} rows from {first}");
             }
         }

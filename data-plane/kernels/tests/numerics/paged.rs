@@ -3,8 +3,8 @@
 use half::{bf16, f16};
 use weir_kernels::cuda::Device;
 use weir_kernels::cuda::ops::{
-    ActivationType, AttentionShape, DevicePages, Formats, KvElement, Operations, PageEntry, StepInputs,
-    StepLimits, StepRow,
+    ActivationType, AttentionShape, DevicePages, Formats, KvElement, Operations, StepInputs, StepLimits,
+    StepRow,
 };
 
 use crate::random::Random;
@@ -140,21 +140,21 @@ impl Paged {
         seen_from: impl Fn(usize) -> usize,
     ) -> (DevicePages, StepInputs) {
         let device = operations.device();
-        let mut pages =
-            DevicePages::new(device, self.page_bytes, limits.pages, limits.seats, limits.max_blocks).unwrap();
+        let tables = (limits.seats, limits.max_blocks);
+        let mut pages = DevicePages::new(device, self.page_bytes, limits.pages, tables, 1).unwrap();
         let mut host = device.pinned(self.pool.len()).unwrap();
         host.elements().unwrap().copy_from_slice(&self.pool);
         for page in 0..limits.pages {
             pages.page_from_host(device, &mut host, page * self.page_bytes, page).unwrap();
         }
-        let mut step = StepInputs::new(device, limits, limits.seats + 1).unwrap();
-        for (seat, blocks) in self.pages.iter().enumerate() {
-            let entries: Vec<PageEntry> = (seen_from(seat)..blocks.len())
-                .map(|block| PageEntry { seat, block, page: u32::try_from(blocks[block]).unwrap() })
-                .collect();
-            step.submit(device, &[], &[], &entries, &[]).unwrap();
-            operations.set_block_tables(&step, &mut pages).unwrap();
-        }
+        let page_of =
+            |seat: usize, block: usize| if block < seen_from(seat) { 0 } else { self.pages[seat][block] };
+        let tables: Vec<Vec<u32>> = (0..limits.seats)
+            .map(|seat| (0..self.pages[seat].len()).map(|block| page_of(seat, block) as u32).collect())
+            .collect();
+        let tables: Vec<(usize, &[u32])> = tables.iter().map(|table| &table[..]).enumerate().collect();
+        pages.set_tables(device, &tables).unwrap();
+        let mut step = StepInputs::new(device, limits, 1).unwrap();
         step.submit(device, rows, &[], &[], &[]).unwrap();
         (pages, step)
     }

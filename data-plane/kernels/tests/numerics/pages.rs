@@ -16,7 +16,7 @@ fn page_limits() -> StepLimits {
 /// A pool of these bytes.
 fn pages_of(fixture: &Fixture, page_bytes: usize, bytes: &[u8]) -> DevicePages {
     let device = &fixture.device;
-    let mut pages = DevicePages::new(device, page_bytes, NUM_PAGES, 3, 5).unwrap();
+    let mut pages = DevicePages::new(device, page_bytes, NUM_PAGES, (3, 5), 1).unwrap();
     let mut host = device.pinned(bytes.len()).unwrap();
     host.elements().unwrap().copy_from_slice(bytes);
     for page in 0..NUM_PAGES {
@@ -63,7 +63,7 @@ fn pages_are_copied_in_the_order_of_the_list() {
     }
 }
 
-/// Of a step's entries, and nothing else changes.
+/// Whole tables, then what steps bring; nothing else changes.
 #[test]
 fn block_tables_get_the_steps_entries() {
     let fixture = Fixture::new();
@@ -76,13 +76,15 @@ fn block_tables_get_the_steps_entries() {
     let tables = fixture.in_every_order(|| {
         let device = &fixture.device;
         let operations = fixture.operations(ACTIVATIONS[0]);
-        let mut pages = DevicePages::new(device, 16, NUM_PAGES, 3, 5).unwrap();
+        let mut pages = DevicePages::new(device, 16, NUM_PAGES, (3, 5), 2).unwrap();
         let mut step = StepInputs::new(device, page_limits(), steps.len()).unwrap();
+        pages.set_tables(device, &[(2, &[4, 4]), (1, &[6; 5])]).unwrap();
         for entries in &steps {
             step.submit(device, &[], &[], entries, &[]).unwrap();
             operations.set_block_tables(&step, &mut pages).unwrap();
         }
+        pages.set_tables(device, &[(0, &[2])]).unwrap();
         device.read(pages.block_tables()).unwrap()
     });
-    assert_eq!(tables, [3, 5, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 2]);
+    assert_eq!(tables, [2, 5, 0, 0, 0, 6, 6, 6, 1, 6, 4, 4, 0, 0, 2]);
 }

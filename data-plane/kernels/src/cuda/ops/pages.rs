@@ -81,7 +81,8 @@ impl DevicePages {
         Ok(())
     }
 
-    /// The pages of each seat's blocks, `[seats, max_blocks]`: what [`Operations::set_block_tables`] has put there.
+    /// The pages of each seat's blocks, `[seats, max_blocks]`: what [`DevicePages::set_tables`] and
+    /// [`Operations::set_block_tables`] have put there.
     pub fn block_tables(&self) -> &DeviceBuffer<i32> {
         &self.tables
     }
