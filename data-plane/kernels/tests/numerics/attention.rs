@@ -154,6 +154,23 @@ fn attention_is_that_of_double_precision_and_has_the_same_bits_on_both_paths() {
     }
 }
 
+#[test]
+fn attention_of_random_rows() {
+    let fixture = Fixture::new();
+    let mut random = Random(2);
+    for formats in all_formats() {
+        let num_kv_heads = 1 + random.below(2);
+        let heads = (num_kv_heads * (1 + random.below(6)), num_kv_heads);
+        let window = (random.below(2) == 0).then(|| 1 + random.below(150));
+        let rows: Vec<(usize, usize)> =
+            (0..4).map(|i| (random.below(300), 1 + i * random.below(12))).collect();
+        let case = Case::new(formats, heads, window, &rows);
+        let out = case.run(&fixture, &case.whole_rows(), SPLITS);
+        case.check(&out);
+        assert!(case.run(&fixture, &case.whole_rows(), 0) == out, "other bits by prefill: {formats:?}");
+    }
+}
+
 /// Keys that come later in the step, the cut into chunks, and the path leave a token's bits as they are.
 #[test]
 fn a_tokens_bits_do_not_depend_on_how_its_prompt_is_cut() {

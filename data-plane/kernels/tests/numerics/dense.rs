@@ -12,8 +12,10 @@ fn rms_norm_is_that_of_double_precision() {
     let fixture = Fixture::new();
     for activation in ACTIVATIONS {
         let operations = fixture.operations(activation);
-        // One vector; fewer than the block's threads; more.
-        for (rows, dim, size, epsilon) in [(1, 4, 1e-4, 1e-5), (3, 100, 30.0, 1e-6), (2, 2052, 1.0, 1e-5)] {
+        // One vector; fewer than the block's threads; more; any number.
+        let any = 4 * (1 + Random(9).below(700));
+        let shapes = [(1, 4, 1e-4, 1e-5), (3, 100, 30.0, 1e-6), (2, 2052, 1.0, 1e-5), (4, any, 2.0, 1e-6)];
+        for (rows, dim, size, epsilon) in shapes {
             let mut random = Random(dim as u64);
             let (x, weight) = (random.floats(rows * dim, size), random.floats(dim, 2.0));
             let out = fixture.in_every_order(|| {
@@ -52,7 +54,8 @@ fn gated_activations_are_those_of_double_precision() {
     let fixture = Fixture::new();
     for activation in ACTIVATIONS {
         let operations = fixture.operations(activation);
-        for (rows, columns, size) in [(1, 8, 1.0), (3, 200, 6.0), (2, 2056, 120.0)] {
+        let any = 8 * (1 + Random(10).below(500));
+        for (rows, columns, size) in [(1, 8, 1.0), (3, 200, 6.0), (2, 2056, 120.0), (2, any, 10.0)] {
             let mut gate_up = activations(&mut Random(columns as u64), activation, 2 * rows * columns, size);
             // Where exp overflows, and where it vanishes.
             for (i, (gate, up)) in [(-1e4, 1.5), (1e4, 1.5)].into_iter().enumerate() {

@@ -160,6 +160,20 @@ fn products_of_more_rows() {
 }
 
 #[test]
+fn products_of_random_shapes() {
+    let fixture = Fixture::new();
+    let mut random = Random(5);
+    for activation in ACTIVATIONS {
+        for most_rows in [16, 16, 64, 150] {
+            let (rows, n, k) =
+                (1 + random.below(most_rows), 1 + random.below(70), 32 * (1 + random.below(24)));
+            let kind = [Kind::Activations, Kind::Single, Kind::Residual][random.below(3)];
+            check_all(&fixture, activation, &[(rows, n, k, kind, random.below(2) == 0)]);
+        }
+    }
+}
+
+#[test]
 fn products_of_the_library() {
     let fixture = Fixture::new();
     let (n, k, place) = (72, 160, (96, 16));
