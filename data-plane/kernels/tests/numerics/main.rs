@@ -8,6 +8,7 @@
 #![allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
 
 mod attention;
+mod choices;
 mod dense;
 mod embed;
 mod logprobs;
