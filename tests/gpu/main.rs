@@ -95,6 +95,7 @@ fn a_step_that_fails_is_named_and_the_others_run() {
     assert_eq!(step("numerics"), ("PASS", "on the real driver"));
     assert_eq!(step("graphs"), ("FAIL", "other \"answers\""));
     assert_eq!(step("answers"), ("SKIP", "SmolLM2-135M-Instruct.Q4_1.gguf is not in this folder"));
+    assert_eq!(step("golden"), ("SKIP", "there are no answers to compare"));
     assert_eq!(step("products"), ("PASS", "1 measurements"));
     assert_eq!(step("tokens_bf16").0, "FAIL");
     let summary = fs::read_to_string(folder.path().join("results/results.md")).unwrap();

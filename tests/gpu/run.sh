@@ -71,6 +71,17 @@ step() {
 # For steps that need what may not be here: `skip NAME REASON`.
 skip() { step "$1" 5 sh -c 'echo "$1"; exit "$2"' sh "$2" "$skipped"; }
 
+# compare NAME LIMIT_S REFERENCE
+compare() {
+    if [ ! -s "$results/answers.json" ]; then
+        skip "$1" "there are no answers to compare"
+    elif has "$python"; then
+        step "$1" "$2" "$python" "$here/compare.py" "$1" "$results/answers.json" "$3"
+    else
+        skip "$1" "there is no $python"
+    fi
+}
+
 checks() {
     step probe 30 "$bench" probe || has_device=0
     if [ -x "$here/numerics" ]; then
@@ -79,17 +90,13 @@ checks() {
         skip numerics "the tests of the kernels are not in this folder"
     fi
     step graphs 30 "$bench" graphs $tiny
-    if [ ! -f "$model" ]; then
+    if [ -f "$model" ]; then
+        step answers 40 "$bench" answers $tiny --model "$model" --prompts "$here/golden.json" --out "$results/answers.json"
+    else
         skip answers "${model##*/} is not in this folder"
-    elif step answers 40 "$bench" answers $tiny --model "$model" --prompts "$here/golden.json" --out "$results/answers.json"; then
-        if has "$python"; then
-            step golden 20 "$python" "$here/compare.py" golden "$results/answers.json" "$here/golden.json"
-            step transformers 90 "$python" "$here/compare.py" transformers "$results/answers.json" "$model"
-        else
-            skip golden "there is no $python"
-            skip transformers "there is no $python"
-        fi
     fi
+    compare golden 20 "$here/golden.json"
+    compare transformers 90 "$model"
     for tool in memcheck racecheck; do
         if has compute-sanitizer; then
             step $tool 60 compute-sanitizer --tool $tool --error-exitcode 9 "$bench" graphs --tiny
