@@ -226,26 +226,8 @@ pub async fn start(
     server.spawn(serve(listener, service.clone(), config.secret.clone(), server_cancel.clone()));
     let stages = Stages { service, followers, server, server_cancel };
 
-    let (drain_timeout, lost) = (config.drain_timeout, device_lost.clone());
     let mut lifetime = JoinSet::new();
-    lifetime.spawn(async move {
-        tokio::select! {
-            () = cancel.cancelled() => {}
-            () = lost.cancelled() => cancel.cancel(),
-        }
-        let drained = stages.drain(drain_timeout, &lost);
-        // A device that hangs may hold a load up, too.
-        let patience = async { lost.cancelled().then(|()| tokio::time::sleep(LOST_TIMEOUT)).await };
-        tokio::select! {
-            () = drained => {}
-            () = patience => tracing::warn!("ending without waiting for what still uses the lost device"),
-        }
-        if let Err(error) = relay.flush(tokio::time::Instant::now() + FLUSH_TIMEOUT).await {
-            tracing::warn!(%error, "stopping without the ledger's confirmation");
-        }
-        relay_cancel.cancel();
-        relay.stopped().await;
-    });
+    lifetime.spawn(stages.live(cancel, device_lost.clone(), config.drain_timeout, (relay, relay_cancel)));
     tracing::info!(%worker, %instance, %rpc_addr, "worker started");
     Ok(Running { rpc_addr, versions, executions, device_lost, lifetime })
 }
@@ -325,6 +307,32 @@ struct Stages {
 }
 
 impl Stages {
+    /// From the stop signal, or the loss of the device, to the end.
+    async fn live(
+        self,
+        cancel: CancellationToken,
+        lost: CancellationToken,
+        drain_timeout: Duration,
+        (relay, relay_cancel): (Relay, CancellationToken),
+    ) {
+        tokio::select! {
+            () = cancel.cancelled() => {}
+            () = lost.cancelled() => cancel.cancel(),
+        }
+        let drained = self.drain(drain_timeout, &lost);
+        // A device that hangs may hold a load up, too.
+        let patience = async { lost.cancelled().then(|()| tokio::time::sleep(LOST_TIMEOUT)).await };
+        tokio::select! {
+            () = drained => {}
+            () = patience => tracing::warn!("ending without waiting for what still uses the lost device"),
+        }
+        if let Err(error) = relay.flush(tokio::time::Instant::now() + FLUSH_TIMEOUT).await {
+            tracing::warn!(%error, "stopping without the ledger's confirmation");
+        }
+        relay_cancel.cancel();
+        relay.stopped().await;
+    }
+
     /// New requests are refused already. What runs may finish until the deadline, then it is cancelled; at once if the device
     /// is lost, because nobody can tell how long what runs on another one may go on.
     async fn drain(self, timeout: Duration, device_lost: &CancellationToken) {

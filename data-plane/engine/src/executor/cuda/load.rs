@@ -138,14 +138,7 @@ impl CudaExecutor {
         let operations = if config.reproducible { operations } else { operations.with_library()? };
         let weights = weights(&operations)?;
         let mut model = CudaModel::new(operations, facts.clone(), weights, &limits)?;
-        let by_library = model.choose_multipliers(limits.tokens)?;
-        if by_library > 0 {
-            tracing::info!(
-                by_library,
-                "cuBLASLt is faster for some products of large steps: the same request may be answered in other words beside \
-                 other requests; set reproducible if that matters"
-            );
-        }
+        model.choose_multipliers(limits.tokens)?;
         let seats = SeatTables::new(
             &device,
             facts.vocab_size as usize,
@@ -154,17 +147,10 @@ impl CudaExecutor {
             IN_FLIGHT as usize,
         )?;
         let outputs = (0..IN_FLIGHT).map(|_| Outputs::new(&device, limits.rows)).collect::<Result<_, _>>()?;
-        // Graphs take memory too, and name the pool's addresses: they are recorded over the smallest pool to see how much, and
-        // again over the one that takes what is then left within the dial.
         let mut workspace = Workspace { device: &device, model, seats };
-        let num_least = needs.least().0;
-        let (least, graphs) = workspace.pool(&StepLimits { pages: num_least, ..limits }, page_bytes)?;
-        let free = device.memory()?.0 + (num_least * page_bytes) as u64;
-        drop((least, graphs));
-        let num_pages = needs.pages(free.saturating_sub(reserve))?;
-        let limits = StepLimits { pages: num_pages as usize, ..limits };
-        let (pool, graphs) = workspace.pool(&limits, page_bytes)?;
+        let (pool, graphs) = workspace.largest_pool(&needs, &limits, reserve)?;
         let Workspace { model, seats, .. } = workspace;
+        let num_pages = u32::try_from(pool.pages.num_pages()).expect("made of so many");
         let host_pages = device.pinned(page_bytes * config.num_host_pages as usize)?;
         let layout = LayoutId::of(&format!("cuda {formats:?} {} {}", facts.num_layers, facts.num_kv_heads));
         tracing::info!(
@@ -213,6 +199,22 @@ struct Pool {
 }
 
 impl Workspace<'_> {
+    /// The pool that leaves `reserve` bytes free. Graphs take memory too, and name the pool's addresses: they are recorded over
+    /// the smallest pool to see how much, and again over the one that takes what is then left.
+    fn largest_pool(
+        &mut self,
+        needs: &Needs,
+        limits: &StepLimits,
+        reserve: u64,
+    ) -> Result<(Pool, Vec<(usize, Graph)>), CudaLoadError> {
+        let num_least = needs.least().0;
+        let least = self.pool(&StepLimits { pages: num_least, ..*limits }, needs.page_bytes)?;
+        let free = self.device.memory()?.0 + (num_least * needs.page_bytes) as u64;
+        drop(least);
+        let num_pages = needs.pages(free.saturating_sub(reserve))?;
+        Ok(self.pool(&StepLimits { pages: num_pages as usize, ..*limits }, needs.page_bytes)?)
+    }
+
     /// Allocates a pool, and records a graph for each size of decode step over it: every size up to 8, every 8 up to 64,
     /// then every 32.
     fn pool(

@@ -125,22 +125,30 @@ impl CudaModel {
         Ok(Self { operations, facts, weights, norms, rope, buffers, scratch })
     }
 
-    /// Measures which products of a step of that many tokens the library computes faster, and returns how many those are of a
-    /// layer's five shapes. Waits for the device.
-    pub(super) fn choose_multipliers(&mut self, tokens: usize) -> Result<usize, CudaError> {
+    /// Measures which products of a step of that many tokens the library computes faster, for each of a layer's five shapes.
+    /// Waits for the device.
+    pub(super) fn choose_multipliers(&mut self, tokens: usize) -> Result<(), CudaError> {
         let Self { operations, facts, weights, buffers, .. } = self;
-        let Some(layer) = weights.layers.first() else { return Ok(0) };
+        let Some(layer) = weights.layers.first() else { return Ok(()) };
         let Buffers { hidden, normed, qkv, attended, gate_up, gated, .. } = buffers;
         let (qkv_dim, kv_first) = (facts.query_dim() + 2 * facts.kv_dim(), facts.query_dim());
         let (hidden_dim, inner) = (facts.hidden_dim, facts.feed_forward_dim);
         let mut choose = |x: &DeviceBuffer<u16>, weight: &Weight, out: Output<'_>, place| {
             operations.choose_multiplier(x, tokens, weight, out, place).map(usize::from)
         };
-        Ok(choose(normed, &layer.query, Output::Activations(qkv), (qkv_dim, 0))?
+        let by_library = choose(normed, &layer.query, Output::Activations(qkv), (qkv_dim, 0))?
             + choose(normed, &layer.key, Output::Activations(qkv), (qkv_dim, kv_first))?
             + choose(attended, &layer.attention_output, Output::Residual(hidden), (hidden_dim, 0))?
             + choose(normed, &layer.gate, Output::Activations(gate_up), (2 * inner, 0))?
-            + choose(gated, &layer.down, Output::Residual(hidden), (hidden_dim, 0))?)
+            + choose(gated, &layer.down, Output::Residual(hidden), (hidden_dim, 0))?;
+        if by_library > 0 {
+            tracing::info!(
+                by_library,
+                "cuBLASLt is faster for some products of large steps: beside other requests the same one may be answered in \
+                 other words; set reproducible if that matters"
+            );
+        }
+        Ok(())
     }
 
     /// Logits of the step's sampling rows, `[rows, vocab_size]`.
