@@ -7,7 +7,7 @@ WEIR := $(TARGET_DIR)/release/weir
 # Set where a Kafka broker of our own is wanted.
 KAFKA := $(filter-out 0,$(WITH_KAFKA))
 
-.PHONY: help up down test check faults bench bench-engine openapi models smollm2 install kafka kernels gpu build
+.PHONY: help up down test check faults bench bench-engine bench-step-loop openapi models smollm2 install kafka kernels gpu build
 
 help: ## What there is
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | sort
@@ -44,12 +44,16 @@ bench: install models kafka build bench-engine ## Every benchmark
 	$(CARGO) run --release -p weir-ledger --example ledger_bench
 	$(CARGO) run --release -p weir-text --example encode_speed
 	$(CARGO) run --release -p weir-kernels --example matmul_bench
+	$(MAKE) bench-step-loop
 
 gpu: smollm2 kernels ## Put together what a machine with a GPU needs to check and measure the CUDA backend, and run it where there is one
 	@tests/gpu/bundle.sh
 
 bench-engine: install models ## Aggregate decode beside llama.cpp's batched bench, same machine and file
 	tests/bench/engine.sh
+
+bench-step-loop: install ## The host's share of a step: 256 sequences on a simulated device that takes no time
+	$(CARGO) run --release -q -p weir-worker --example step_loop_bench
 
 kernels: ## Compile the CUDA kernels ahead, and hold what the compiler made of them (no GPU needed)
 	@data-plane/kernels/compile.sh

@@ -1,6 +1,6 @@
 //! gRPC stubs (feature `rpc`) and what both ends of an internal call must do alike: the shared secret
-//! ([`auth`]), a node's side of the config stream ([`config_client`]), its id ([`node_id`]), its listener ([`listen`])
-//! and the checks of its settings ([`setting`]).
+//! ([`auth`]), a node's side of the config stream ([`config_client`]), its id ([`node_id`]), its listener ([`listen`]),
+//! the checks of its settings ([`setting`]) and the columns of a step's tokens ([`step_message`]).
 
 pub mod auth;
 pub mod config_client;
@@ -8,6 +8,7 @@ pub mod listen;
 pub mod node_id;
 pub mod setting;
 mod snapshot_file;
+pub mod step_message;
 
 /// Control plane to nodes: `weir.config.v1`.
 #[allow(missing_docs, unreachable_pub, clippy::all, clippy::allow_attributes, reason = "generated")]

@@ -205,6 +205,7 @@ impl Scheduler {
                 true if sequence.is_constrained => Sample::Masked,
                 true => Sample::Token,
             };
+            submission.lacks_masks |= sample == Sample::Masked;
             plan.rows.push(PlanRow { sequence: sequence.id, seat, input, start_position: start, sample });
             plan.block_tables.push(sequence.block_table.clone());
             submission.rows.push(SubmittedRow {

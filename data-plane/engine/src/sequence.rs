@@ -56,6 +56,8 @@ pub(crate) struct Sequence {
     pub(crate) is_newly_seated: bool,
 
     pub(crate) block_table: BlockTable,
+    /// The block that it writes and holds alone already, so that nobody has to look again for each token.
+    pub(crate) own_block: Option<u32>,
     /// Keys of the full blocks of `tokens`, as far as they were needed.
     chain: Vec<BlockHash>,
     salt: BlockHash,
@@ -104,6 +106,7 @@ impl Sequence {
             seat: None,
             is_newly_seated: false,
             block_table: BlockTable::default(),
+            own_block: None,
             chain: Vec::with_capacity((prompt_tokens / block_tokens) as usize),
             salt: BlockHash(request.cache_salt),
             published_blocks: 0,
@@ -117,27 +120,32 @@ impl Sequence {
         sequence
     }
 
+    #[inline]
     pub(crate) fn len(&self) -> u32 {
         u32::try_from(self.tokens.len()).expect("bounded by the context limit")
     }
 
     /// Its length when all submissions in flight are collected, unless one of their tokens ends it.
+    #[inline]
     pub(crate) fn expected_len(&self) -> u32 {
         self.len() + self.pending_samples
     }
 
     /// Tokens to submit before the next one can be sampled: none if it will be over, or gives up its seat, when what is
     /// in flight is collected.
+    #[inline]
     pub(crate) fn remaining(&self) -> u32 {
         let is_over = self.generated_tokens() + self.pending_samples >= self.max_tokens;
         if is_over || self.is_yielding { 0 } else { self.expected_len() - self.num_submitted_tokens }
     }
 
     /// One token behind: nothing but the token sampled last is to be computed.
+    #[inline]
     pub(crate) fn is_decoding(&self) -> bool {
         self.remaining() == 1
     }
 
+    #[inline]
     pub(crate) fn generated_tokens(&self) -> u32 {
         self.len() - self.prompt_tokens
     }
@@ -208,6 +216,7 @@ impl Sequence {
         self.num_submitted_tokens = 0;
         self.planned_tokens = 0;
         self.published_blocks = 0;
+        self.own_block = None;
         self.is_yielding = false;
         Some((self.seat.take()?, std::mem::take(&mut self.block_table)))
     }

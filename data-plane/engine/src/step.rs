@@ -135,6 +135,7 @@ pub struct TokenLogprobs {
 
 impl PlanRow {
     /// Number of new tokens in this row.
+    #[inline]
     pub fn num_tokens(&self) -> usize {
         match &self.input {
             RowInput::Tokens(range) => range.len(),
@@ -143,6 +144,7 @@ impl PlanRow {
     }
 
     /// One past the last position that this row computes.
+    #[inline]
     pub fn end_position(&self) -> u32 {
         let num_tokens = u32::try_from(self.num_tokens()).expect("a row is far shorter than 2^32 tokens");
         self.start_position + num_tokens
@@ -154,6 +156,7 @@ impl PlanRow {
     }
 
     /// True if a token is chosen after this row.
+    #[inline]
     pub fn samples(&self) -> bool {
         self.sample != Sample::No
     }

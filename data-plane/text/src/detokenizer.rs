@@ -56,7 +56,12 @@ pub(crate) struct Utf8Decoder {
 }
 
 impl Utf8Decoder {
-    pub(crate) fn push(&mut self, bytes: &[u8]) -> &str {
+    pub(crate) fn push<'a>(&'a mut self, bytes: &'a [u8]) -> &'a str {
+        if self.pending.is_empty()
+            && let Ok(whole) = std::str::from_utf8(bytes)
+        {
+            return whole;
+        }
         self.text.clear();
         if self.pending.is_empty() {
             let taken = decode(bytes, &mut self.text);

@@ -74,7 +74,10 @@ impl StopMatcher {
     }
 
     /// Takes the next piece of the text.
-    pub fn push(&mut self, text: &str) -> StopStep<'_> {
+    pub fn push<'a>(&'a mut self, text: &'a str) -> StopStep<'a> {
+        if self.stops.is_empty() {
+            return StopStep { emit: text, matched: false };
+        }
         self.emit.clear();
         if self.matched {
             return StopStep { emit: "", matched: true };

@@ -54,14 +54,20 @@ impl TokenKind {
     }
 }
 
+/// What is known of a token, in one place in memory: each is looked up at random.
+#[derive(Debug, Clone, Copy)]
+struct Entry {
+    /// Where its bytes end.
+    end: u32,
+    kind: TokenKind,
+}
+
 /// Immutable after construction.
 #[derive(Debug)]
 pub(crate) struct Vocabulary {
     /// All tokens' bytes, one after the other.
     arena: Vec<u8>,
-    /// Where each token's bytes end.
-    ends: Vec<u32>,
-    kinds: Vec<TokenKind>,
+    entries: Vec<Entry>,
     /// Ids of normal tokens, by their bytes.
     normal: HashTable<u32>,
     hasher: FixedState,
@@ -79,8 +85,7 @@ impl Vocabulary {
         let hasher = FixedState::default();
         let mut this = Self {
             arena: Vec::new(),
-            ends: Vec::with_capacity(data.tokens.len()),
-            kinds: Vec::with_capacity(data.tokens.len()),
+            entries: Vec::with_capacity(data.tokens.len()),
             normal: HashTable::with_capacity(data.tokens.len()),
             hasher,
             byte_tokens: [None; 256],
@@ -127,15 +132,14 @@ impl Vocabulary {
         }
         let end =
             u32::try_from(self.arena.len()).map_err(|_| TextError::BadVocabulary("over 4 GiB".to_owned()))?;
-        self.ends.push(end);
+        self.entries.push(Entry { end, kind });
         self.longest_bytes = self.longest_bytes.max(self.arena.len() - start);
-        self.kinds.push(kind);
         self.index(id, start, kind, model);
         Ok(())
     }
 
     fn index(&mut self, id: u32, start: usize, kind: TokenKind, model: TokenizerModel) {
-        let Self { arena, ends, normal, hasher, byte_tokens, .. } = self;
+        let Self { arena, entries, normal, hasher, byte_tokens, .. } = self;
         let bytes = &arena[start..];
         let stands_for_byte = kind == TokenKind::Byte
             || (kind == TokenKind::Normal && model == TokenizerModel::ByteLevel && bytes.len() == 1);
@@ -143,7 +147,7 @@ impl Vocabulary {
             byte_tokens[usize::from(bytes[0])].get_or_insert(id);
         }
         if kind == TokenKind::Normal && !bytes.is_empty() {
-            let of = |id: u32| slice(arena, ends, id);
+            let of = |id: u32| slice(arena, entries, id);
             if normal.find(hasher.hash_one(bytes), |&other| of(other) == bytes).is_none() {
                 normal.insert_unique(hasher.hash_one(bytes), id, |&other| hasher.hash_one(of(other)));
             }
@@ -151,7 +155,7 @@ impl Vocabulary {
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.kinds.len()
+        self.entries.len()
     }
 
     /// Bytes of the longest token, and at least of the longest character.
@@ -160,17 +164,17 @@ impl Vocabulary {
     }
 
     pub(crate) fn ids(&self) -> impl Iterator<Item = u32> + use<> {
-        0..u32::try_from(self.kinds.len()).expect("counted in u32 when built")
+        0..u32::try_from(self.entries.len()).expect("counted in u32 when built")
     }
 
     pub(crate) fn kind(&self, id: u32) -> Option<TokenKind> {
-        self.kinds.get(id as usize).copied()
+        self.entries.get(id as usize).map(|entry| entry.kind)
     }
 
     /// The bytes a token is matched by; of a control token, its name. Empty for an id that does not exist.
     pub(crate) fn bytes(&self, id: u32) -> &[u8] {
-        match (id as usize) < self.ends.len() {
-            true => slice(&self.arena, &self.ends, id),
+        match (id as usize) < self.entries.len() {
+            true => slice(&self.arena, &self.entries, id),
             false => &[],
         }
     }
@@ -188,7 +192,7 @@ impl Vocabulary {
     /// The normal token with exactly these bytes.
     pub(crate) fn find(&self, bytes: &[u8]) -> Option<u32> {
         self.normal
-            .find(self.hasher.hash_one(bytes), |&id| slice(&self.arena, &self.ends, id) == bytes)
+            .find(self.hasher.hash_one(bytes), |&id| slice(&self.arena, &self.entries, id) == bytes)
             .copied()
     }
 
@@ -197,10 +201,10 @@ impl Vocabulary {
     }
 }
 
-fn slice<'a>(arena: &'a [u8], ends: &[u32], id: u32) -> &'a [u8] {
+fn slice<'a>(arena: &'a [u8], entries: &[Entry], id: u32) -> &'a [u8] {
     let id = id as usize;
-    let start = if id == 0 { 0 } else { ends[id - 1] as usize };
-    &arena[start..ends[id] as usize]
+    let start = if id == 0 { 0 } else { entries[id - 1].end as usize };
+    &arena[start..entries[id].end as usize]
 }
 
 /// `<0x0A>`

@@ -74,7 +74,13 @@ impl ExecutionLog {
         prompt_tokens: u64,
         billing: Option<Billing>,
     ) -> Result<OpenExecution, LogError> {
-        let open = Open { id, instance: self.instance, prompt_tokens, started_at: self.clock.now(), billing };
+        let open = Box::new(Open {
+            id,
+            instance: self.instance,
+            prompt_tokens,
+            started_at: self.clock.now(),
+            billing,
+        });
         let entry = self.log.begin(&open)?;
         Ok(OpenExecution { entry, open, arrived: Instant::now(), log: self.clone() })
     }
@@ -155,7 +161,8 @@ impl ExecutionLog {
 #[derive(Debug)]
 pub(crate) struct OpenExecution {
     entry: OpenEntry,
-    open: Open,
+    /// Large, and looked at only at its ends.
+    open: Box<Open>,
     arrived: Instant,
     log: ExecutionLog,
 }

@@ -1,13 +1,16 @@
 //! Engines in this process: one owner thread for each loaded version ([`step_loop`]), which everyone else reaches by
-//! a bounded channel of arrivals and sees through a status that it publishes.
+//! a bounded channel of arrivals and sees through a status that it publishes, and one that carries out what it gives
+//! ([`delivery`]).
 
 mod attempt;
+mod delivery;
 mod rates;
 mod step_clock;
 mod step_loop;
 mod text_commit;
 
 use std::sync::Arc;
+use std::thread::JoinHandle;
 use std::time::Instant;
 
 use tokio::sync::{mpsc, watch};
@@ -41,4 +44,24 @@ pub(crate) struct EngineHandle {
     pub(crate) status: watch::Receiver<EngineStatus>,
     pub(crate) capacity: Capacity,
     pub(crate) text: Arc<weir_text::TextModel>,
+}
+
+/// Starts a thread of an engine. A panic in it ends the process: what it owned is in an unknown state, the gateways fail
+/// over, and the next start closes the records.
+fn spawn_guarded(name: String, run: impl FnOnce() + Send + 'static) -> std::io::Result<JoinHandle<()>> {
+    std::thread::Builder::new().name(name).spawn(move || {
+        let bomb = AbortOnPanic;
+        run();
+        std::mem::forget(bomb);
+    })
+}
+
+/// Dropped only while its thread unwinds.
+struct AbortOnPanic;
+
+impl Drop for AbortOnPanic {
+    fn drop(&mut self) {
+        tracing::error!("a thread of an engine panicked; ending the process");
+        std::process::abort();
+    }
 }

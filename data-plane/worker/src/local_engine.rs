@@ -107,12 +107,12 @@ impl LocalEngine {
     pub async fn generate(&self, session: &LocalSession, request: LocalRequest) -> Result<(), LocalError> {
         let LocalRequest { handle, id, tenant, sequence: request, stop } = request;
         let session = session.session.clone();
-        let cancelled = session.received(handle).ok_or(LocalError::NotTaken)?;
+        let cancel = session.received(handle).ok_or(LocalError::NotTaken)?;
         let attempt = AttemptId { request: id, attempt: 1, tenant, version: VersionId::from_u128(1) };
         let execution = self.executions.begin(attempt, request.prompt.len() as u64, None)?;
         match self.handle.arrivals.reserve().await {
             Ok(permit) => {
-                permit.send(Box::new(NewAttempt { session, handle, cancelled, execution, request, stop }));
+                permit.send(Box::new(NewAttempt { session, handle, cancel, execution, request, stop }));
                 Ok(())
             }
             Err(_) => {

@@ -1,17 +1,19 @@
 //! One gateway's session: what goes back to it, and which of its requests a load report already includes.
 //!
 //! The step loop never waits for a gateway: the outbound buffer is bounded, and a gateway that lets it fill up is
-//! disconnected. Cancelling a request and closing a session are flags; the step loops look at them before each step.
+//! disconnected. A request that is cancelled, or whose session is closed, tells the step loop that has it, which looks
+//! before each step.
 
 use std::collections::BTreeSet;
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
-use weir_schemas::rpc::worker::{SequenceUpdate, StepMessage};
+use weir_engine::SequenceId;
+use weir_schemas::rpc::worker::StepMessage;
 
 /// Messages, one a step, that may wait for a gateway: some twenty seconds of steps of a small model. A gateway
 /// drains into buffers of its own; one that is this far behind is gone or broken.
@@ -36,16 +38,49 @@ struct Handles {
     /// Received, but not in any engine's load yet.
     pending: BTreeSet<u64>,
     /// Received, and not over.
-    live: HashMap<u64, CancelFlag>,
+    live: HashMap<u64, CancelHandle>,
+    is_closed: bool,
 }
 
-/// Set once its request shall end.
+/// What a step loop shall cancel before its next step.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct CancelFlag(Arc<AtomicBool>);
+pub(crate) struct CancelQueue(Arc<Mutex<Vec<SequenceId>>>);
 
-impl CancelFlag {
-    pub(crate) fn is_set(&self) -> bool {
-        self.0.load(Ordering::Relaxed)
+impl CancelQueue {
+    /// All since the last call.
+    pub(crate) fn take(&self) -> Vec<SequenceId> {
+        std::mem::take(&mut *self.0.lock())
+    }
+}
+
+/// How a request is cancelled, whether a step loop has it already or not.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct CancelHandle(Arc<Mutex<CancelState>>);
+
+#[derive(Debug, Default)]
+enum CancelState {
+    /// On its way to its step loop.
+    #[default]
+    Arriving,
+    Taken(CancelQueue, SequenceId),
+    Cancelled,
+}
+
+impl CancelHandle {
+    /// A step loop has the request: from now on, or at once if it is cancelled already, its queue is told.
+    pub(crate) fn taken(&self, queue: &CancelQueue, id: SequenceId) {
+        let state = &mut *self.0.lock();
+        match state {
+            CancelState::Cancelled => queue.0.lock().push(id),
+            CancelState::Arriving | CancelState::Taken(..) => *state = CancelState::Taken(queue.clone(), id),
+        }
+    }
+
+    fn cancel(&self) {
+        let before = std::mem::replace(&mut *self.0.lock(), CancelState::Cancelled);
+        if let CancelState::Taken(queue, id) = before {
+            queue.0.lock().push(id);
+        }
     }
 }
 
@@ -65,9 +100,9 @@ impl Session {
     }
 
     /// Queues one step's updates. Never waits: a full buffer ends the session.
-    pub(crate) fn send(&self, updates: Vec<SequenceUpdate>) {
+    pub(crate) fn send(&self, message: StepMessage) {
         let sent = match &*self.outbound.lock() {
-            Some(outbound) => outbound.try_send(StepMessage { updates }),
+            Some(outbound) => outbound.try_send(message),
             None => return,
         };
         match sent {
@@ -88,12 +123,14 @@ impl Session {
     /// Ends the session: its sequences are cancelled before the next step of their engine, and its reader gets what
     /// is queued.
     pub(crate) fn close(&self) {
+        let mut handles = self.handles.lock();
+        handles.is_closed = true;
+        for handle in handles.live.values() {
+            handle.cancel();
+        }
+        drop(handles);
         self.closed.cancel();
         *self.outbound.lock() = None;
-    }
-
-    pub(crate) fn is_closed(&self) -> bool {
-        self.closed.is_cancelled()
     }
 
     /// Resolves once the session is over.
@@ -118,20 +155,24 @@ impl Session {
     }
 
     /// A request came in. `None` if its handle does not ascend: then it would be taken for an older one.
-    pub(crate) fn received(&self, handle: u64) -> Option<CancelFlag> {
+    pub(crate) fn received(&self, handle: u64) -> Option<CancelHandle> {
         let mut handles = self.handles.lock();
         if handle <= handles.last {
             return None;
         }
         handles.last = handle;
         handles.pending.insert(handle);
-        Some(handles.live.entry(handle).or_default().clone())
+        let cancel = handles.live.entry(handle).or_default().clone();
+        if handles.is_closed {
+            cancel.cancel();
+        }
+        Some(cancel)
     }
 
     /// The request shall end. One that is over is not known any more.
     pub(crate) fn cancel(&self, handle: u64) {
-        if let Some(flag) = self.handles.lock().live.get(&handle) {
-            flag.0.store(true, Ordering::Relaxed);
+        if let Some(cancel) = self.handles.lock().live.get(&handle) {
+            cancel.cancel();
         }
     }
 
@@ -210,11 +251,11 @@ mod tests {
     fn a_reader_that_takes_nothing_is_disconnected_and_nobody_waits() {
         let (session, mut receiver) = Session::new(0, "gtw_x".into());
         for _ in 0..OUTBOUND_MESSAGES_MAX {
-            session.send(Vec::new());
+            session.send(StepMessage::default());
         }
-        assert!(!session.is_closed());
-        session.send(Vec::new());
-        assert!(session.is_closed());
+        assert!(!session.closed.is_cancelled());
+        session.send(StepMessage::default());
+        assert!(session.closed.is_cancelled());
         let mut queued = 0;
         while receiver.try_recv().is_ok() {
             queued += 1;
@@ -223,14 +264,33 @@ mod tests {
     }
 
     #[test]
-    fn only_a_live_request_can_be_cancelled() {
+    fn only_a_live_request_can_be_cancelled_and_its_step_loop_is_told_once() {
         let (session, _receiver) = Session::new(0, "gtw_x".into());
-        let (first, second) = (session.received(1).unwrap(), session.received(2).unwrap());
+        let queue = CancelQueue::default();
+        let [early, late, over, left] = [1, 2, 3, 4].map(|handle| session.received(handle).unwrap());
         session.cancel(1);
-        session.cancel(3);
-        session.finished(2);
+        for (cancel, id) in [(&early, 1), (&late, 2), (&over, 3), (&left, 4)] {
+            cancel.taken(&queue, SequenceId(id));
+        }
         session.cancel(2);
-        assert!(first.is_set() && !second.is_set());
+        session.cancel(2);
+        session.finished(3);
+        session.cancel(3);
+        session.cancel(5);
+        assert_eq!(queue.take(), [SequenceId(1), SequenceId(2)]);
+        assert_eq!(queue.take(), []);
+    }
+
+    #[test]
+    fn what_is_under_way_ends_with_its_session_and_so_does_what_comes_later() {
+        let (session, _receiver) = Session::new(0, "gtw_x".into());
+        let queue = CancelQueue::default();
+        session.received(1).unwrap().taken(&queue, SequenceId(1));
+        let arriving = session.received(2).unwrap();
+        session.close();
+        arriving.taken(&queue, SequenceId(2));
+        session.received(3).unwrap().taken(&queue, SequenceId(3));
+        assert_eq!(queue.take(), [1, 2, 3].map(SequenceId));
     }
 
     #[test]

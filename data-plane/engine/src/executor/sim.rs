@@ -138,9 +138,8 @@ impl Executor for SimExecutor {
         }
         let ticket = Ticket(self.next_ticket);
         self.next_ticket += 1;
-        let cost = self.config.cost.of(&plan);
-        if !cost.is_zero() {
-            self.idle_at = self.idle_at.max(Instant::now()) + cost;
+        if !self.config.cost.is_zero() {
+            self.idle_at = self.idle_at.max(Instant::now()) + self.config.cost.of(&plan);
         }
         let rows = plan.rows.iter().filter(|row| row.samples()).map(|row| self.sampled_row(row)).collect();
         let masks = if plan.num_masked() == 0 { Some(Vec::new()) } else { None };

@@ -42,6 +42,8 @@ impl Scheduler {
             num_rows: u32::try_from(submission.rows.len()).expect("at most as many as seats"),
             ..StepTotals::default()
         };
+        // Almost every row gives a token, and few of them end a sequence.
+        events.reserve(submission.rows.len() + submission.rows.len() / 8);
         let mut class_cost = [0.0; 2];
         let mut num_tokens = output.num_tokens.into_iter();
         let (mut tokens, mut logprobs) = (output.tokens.into_iter(), output.logprobs.into_iter());

@@ -21,7 +21,10 @@ impl Scheduler {
             }
             let written_block = sequence.num_submitted_tokens / self.block_tokens;
             let table = &mut sequence.block_table;
-            if self.kv.prepare_write(table, written_block + 1, written_block, copies).is_ok() {
+            if sequence.own_block == Some(written_block)
+                || self.kv.prepare_write(table, written_block + 1, written_block, copies).is_ok()
+            {
+                sequence.own_block = Some(written_block);
                 sequence.planned_tokens = 1;
                 index += 1;
             } else if awaited_pages < self.num_returning() {

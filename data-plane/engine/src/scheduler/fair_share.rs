@@ -6,6 +6,8 @@
 
 use std::collections::HashMap;
 
+use foldhash::fast::FixedState;
+
 use crate::sequence::TenantIndex;
 
 /// Cost of one prompt token that has to be computed.
@@ -27,7 +29,7 @@ struct Account {
 
 #[derive(Debug, Default)]
 pub(super) struct FairShare {
-    accounts: HashMap<TenantIndex, Account>,
+    accounts: HashMap<TenantIndex, Account, FixedState>,
     num_idle: usize,
     /// Counter of the tenant that left last: where a first one starts when nobody is active.
     last_left: f64,

@@ -50,12 +50,14 @@ impl Slots {
 impl Index<Slot> for Slots {
     type Output = Sequence;
 
+    #[inline]
     fn index(&self, slot: Slot) -> &Sequence {
         self.sequences[slot].as_ref().expect("a slot in use")
     }
 }
 
 impl IndexMut<Slot> for Slots {
+    #[inline]
     fn index_mut(&mut self, slot: Slot) -> &mut Sequence {
         self.sequences[slot].as_mut().expect("a slot in use")
     }

@@ -15,8 +15,8 @@ pub(super) struct Submission {
     pub(super) releases: Vec<(Seat, BlockTable)>,
     /// A batch sequence had to stand back for it.
     pub(super) batch_lacks: bool,
-    /// Its masks are with the executor.
-    has_masks: bool,
+    /// Rows of it wait for masks.
+    pub(super) lacks_masks: bool,
 }
 
 #[derive(Debug)]
@@ -31,18 +31,14 @@ pub(super) struct SubmittedRow {
 
 impl Submission {
     pub(super) fn new(max_rows: usize, batch_lacks: bool) -> Self {
-        Self { rows: Vec::with_capacity(max_rows), releases: Vec::new(), batch_lacks, has_masks: false }
-    }
-
-    fn lacks_masks(&self) -> bool {
-        !self.has_masks && self.rows.iter().any(|row| row.sample == Sample::Masked)
+        Self { rows: Vec::with_capacity(max_rows), releases: Vec::new(), batch_lacks, lacks_masks: false }
     }
 }
 
 impl Scheduler {
     /// Whether the latest submission still lacks its masks: nothing may follow it then.
     pub(crate) fn lacks_masks(&self) -> bool {
-        self.in_flight.back().is_some_and(Submission::lacks_masks)
+        self.in_flight.back().is_some_and(|submission| submission.lacks_masks)
     }
 
     /// The masks of the latest submission, in the order of its masked rows, as soon as they can be told: when every
@@ -52,7 +48,7 @@ impl Scheduler {
             return None;
         }
         let submission = self.in_flight.back_mut()?;
-        submission.has_masks = true;
+        submission.lacks_masks = false;
         let masked = submission.rows.iter().filter(|row| row.sample == Sample::Masked);
         let slots = masked.map(|row| row.slot).collect::<Vec<_>>();
         Some(slots.into_iter().map(|slot| self.slots[slot?].commit.mask()).collect())

@@ -27,6 +27,16 @@ pub enum SequenceEvent {
     },
 }
 
+impl SequenceEvent {
+    /// Whose event it is.
+    #[inline]
+    pub fn id(&self) -> SequenceId {
+        match self {
+            Self::Token { id, .. } | Self::Finished { id, .. } => *id,
+        }
+    }
+}
+
 /// Why a sequence ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum FinishReason {

@@ -108,14 +108,14 @@ mod tests {
 
     use prometheus_client::metrics::histogram::Histogram;
     use weir_schemas::records::{ChargeRecord, FinishReason};
-    use weir_schemas::rpc::worker::SequenceUpdate;
+    use weir_schemas::rpc::step_message::Update;
 
     use super::*;
     use crate::record::testing::{charge, open, recorder, written};
 
     fn arrive(mailbox: &Mailbox, tokens: usize) {
-        let update =
-            SequenceUpdate { tokens: vec![1; tokens], cached_prompt_tokens: Some(16), ..Default::default() };
+        let tokens = &vec![1; tokens];
+        let update = Update { tokens, cached_prompt_tokens: Some(16), ..Update::default() };
         mailbox.deliver(update, Instant::now());
     }
 

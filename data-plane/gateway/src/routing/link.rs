@@ -14,6 +14,7 @@ use tonic::service::interceptor::InterceptedService;
 use tonic::transport::{Channel, Endpoint};
 use weir_schemas::ids::{GatewayId, WorkerId};
 use weir_schemas::rpc::auth::{AttachSecret, InternalSecret};
+use weir_schemas::rpc::step_message::MalformedStep;
 use weir_schemas::rpc::worker::session_request::Kind;
 use weir_schemas::rpc::worker::worker_client::WorkerClient;
 use weir_schemas::rpc::worker::{
@@ -58,6 +59,8 @@ enum LinkError {
     OtherWorker,
     #[error("the worker ended its stream")]
     Ended,
+    #[error(transparent)]
+    Malformed(#[from] MalformedStep),
 }
 
 /// Why model text could not be fetched.
@@ -235,7 +238,7 @@ impl Link {
         tracing::info!(worker = %self.worker, address = self.address, "session with the worker");
         loop {
             tokio::select! {
-                step = steps.message() => self.deliver(step?.ok_or(LinkError::Ended)?),
+                step = steps.message() => self.deliver(&step?.ok_or(LinkError::Ended)?)?,
                 report = reports.message() => {
                     self.take_report(report?.ok_or(LinkError::Ended)?)?;
                     *wait = RECONNECT_WAIT.0;
@@ -252,11 +255,12 @@ impl Link {
         self.session.lock().as_ref().is_none_or(|session| session.sequences.is_empty())
     }
 
-    fn deliver(&self, step: StepMessage) {
+    fn deliver(&self, step: &StepMessage) -> Result<(), MalformedStep> {
         let now = Instant::now();
         let mut guard = self.session.lock();
-        let Some(session) = guard.as_mut() else { return };
-        for update in step.updates {
+        let Some(session) = guard.as_mut() else { return Ok(()) };
+        for update in step.updates() {
+            let update = update?;
             let handle = update.handle;
             // A forgotten sequence's updates have no one to go to.
             let Some(mailbox) = session.sequences.get(&handle) else { continue };
@@ -265,6 +269,7 @@ impl Link {
                 session.unreported.remove(&handle);
             }
         }
+        Ok(())
     }
 
     fn take_report(&self, report: LoadReport) -> Result<(), LinkError> {

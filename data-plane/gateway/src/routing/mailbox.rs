@@ -8,7 +8,8 @@ use parking_lot::Mutex;
 use prometheus_client::metrics::histogram::Histogram;
 use tokio::sync::Notify;
 use weir_schemas::records::GapStats;
-use weir_schemas::rpc::worker::{Finished, SequenceUpdate};
+use weir_schemas::rpc::step_message::Update;
+use weir_schemas::rpc::worker::Finished;
 
 /// How a sequence ended, as far as this gateway can tell.
 #[derive(Debug, Clone)]
@@ -60,21 +61,21 @@ impl Mailbox {
     }
 
     /// Puts an update in. True if it was the last.
-    pub(crate) fn deliver(&self, update: SequenceUpdate, now: Instant) -> bool {
+    pub(crate) fn deliver(&self, update: Update<'_>, now: Instant) -> bool {
         let mut inner = self.inner.lock();
         if inner.end.is_some() {
             return true;
         }
-        for _ in &update.tokens {
+        for _ in update.tokens {
             self.token_arrived(&mut inner.arrivals, now);
         }
         if let Some(cached) = update.cached_prompt_tokens {
             inner.arrivals.cached_prompt_tokens = cached;
         }
-        inner.text.push_str(&update.text);
+        inner.text.push_str(update.text);
         let last = update.finished.is_some();
         if let Some(finished) = update.finished {
-            inner.end = Some(End::Finished(Box::new(finished)));
+            inner.end = Some(End::Finished(Box::new(finished.clone())));
         }
         drop(inner);
         self.changed.notify_one();
@@ -137,15 +138,9 @@ mod tests {
 
     use super::*;
 
-    fn update(tokens: &[u32], text: &str, finished: Option<Finished>) -> SequenceUpdate {
+    fn update<'a>(tokens: &'a [u32], text: &'a str, finished: Option<&'a Finished>) -> Update<'a> {
         let cached_prompt_tokens = (tokens == [1]).then_some(16);
-        SequenceUpdate {
-            handle: 1,
-            tokens: tokens.to_vec(),
-            text: text.into(),
-            finished,
-            cached_prompt_tokens,
-        }
+        Update { handle: 1, tokens, text, finished, cached_prompt_tokens }
     }
 
     #[tokio::test]
@@ -155,7 +150,7 @@ mod tests {
         assert!(!mailbox.deliver(update(&[1], "a", None), start));
         assert!(!mailbox.deliver(update(&[2], "", None), start + Duration::from_micros(10)));
         let finished = Finished { generated_tokens: 3, ..Finished::default() };
-        assert!(mailbox.deliver(update(&[3], "bc", Some(finished)), start + Duration::from_micros(40)));
+        assert!(mailbox.deliver(update(&[3], "bc", Some(&finished)), start + Duration::from_micros(40)));
         let taken = mailbox.take();
         assert_eq!((taken.text.as_str(), taken.tokens), ("abc", 3));
         assert!(matches!(taken.end, Some(End::Finished(_))));
@@ -169,7 +164,7 @@ mod tests {
     async fn a_lost_sequence_stays_lost_and_a_finished_one_finished() {
         let mailbox = Mailbox::new(Histogram::new(exponential_buckets(0.001, 2.0, 4)));
         mailbox.lose();
-        assert!(mailbox.deliver(update(&[1], "late", Some(Finished::default())), Instant::now()));
+        assert!(mailbox.deliver(update(&[1], "late", Some(&Finished::default())), Instant::now()));
         assert!(matches!(mailbox.ended().await, End::Lost));
         assert_eq!(mailbox.take().text, "");
     }

@@ -5,22 +5,30 @@ use std::time::{Duration, Instant};
 
 use weir_engine::{FinishReason, SequenceRequest, SequenceUsage, TokenId};
 use weir_schemas::records::ExecutionOutcome;
+use weir_schemas::rpc::step_message::Update;
 use weir_schemas::rpc::worker as wire;
 use weir_text::StopMatcher;
 
 use super::text_commit::ShownText;
 use crate::execution::{OpenExecution, Used, micros};
-use crate::session::{CancelFlag, Session};
+use crate::session::{CancelHandle, Session};
 
 /// A request that a session hands to the step loop. Its record is open already.
 #[derive(Debug)]
 pub(crate) struct NewAttempt {
     pub(crate) session: Arc<Session>,
     pub(crate) handle: u64,
-    pub(crate) cancelled: CancelFlag,
+    pub(crate) cancel: CancelHandle,
     pub(crate) execution: OpenExecution,
     pub(crate) request: SequenceRequest,
     pub(crate) stop: StopMatcher,
+}
+
+/// What an attempt came with.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Arrival {
+    pub(super) at: Instant,
+    pub(super) prompt_tokens: u64,
 }
 
 /// The same, once the engine has it.
@@ -28,11 +36,8 @@ pub(crate) struct NewAttempt {
 pub(super) struct Attempt {
     pub(super) session: Arc<Session>,
     pub(super) handle: u64,
-    cancelled: CancelFlag,
-    execution: OpenExecution,
+    arrival: Arrival,
     shown: ShownText,
-    /// Sampled since the last message.
-    tokens: Vec<TokenId>,
     prompt_computed: u64,
     generated: u64,
     first_scheduled: Option<Instant>,
@@ -44,20 +49,12 @@ pub(super) struct Attempt {
 }
 
 impl Attempt {
-    pub(super) fn new(
-        session: Arc<Session>,
-        handle: u64,
-        cancelled: CancelFlag,
-        execution: OpenExecution,
-        shown: ShownText,
-    ) -> Self {
+    pub(super) fn new(session: Arc<Session>, handle: u64, arrival: Arrival, shown: ShownText) -> Self {
         Self {
             session,
             handle,
-            cancelled,
-            execution,
+            arrival,
             shown,
-            tokens: Vec::new(),
             prompt_computed: 0,
             generated: 0,
             first_scheduled: None,
@@ -68,11 +65,6 @@ impl Attempt {
         }
     }
 
-    /// Nobody wants it any more: cancelled, or its gateway is gone.
-    pub(super) fn is_unwanted(&self) -> bool {
-        self.cancelled.is_set() || self.session.is_closed()
-    }
-
     /// A step that began at `started` computed `tokens` of this sequence, for which `share` of its time is due.
     pub(super) fn computed(&mut self, tokens: u32, started: Instant, share: Duration) {
         self.first_scheduled.get_or_insert(started);
@@ -80,42 +72,42 @@ impl Attempt {
         if self.generated == 0 {
             // After a preemption the same tokens are computed again; a prompt is never longer than itself.
             let reached = self.prompt_computed.saturating_add(u64::from(tokens));
-            self.prompt_computed = reached.min(self.execution.prompt_tokens());
+            self.prompt_computed = reached.min(self.arrival.prompt_tokens);
         }
     }
 
-    pub(super) fn token(&mut self, token: TokenId, now: Instant) {
+    pub(super) fn token(&mut self, now: Instant) {
         self.first_token.get_or_insert(now);
         self.last_token = Some(now);
         self.generated += 1;
-        self.tokens.push(token);
     }
 
-    /// This step's message, if there is anything to say.
-    pub(super) fn update(&mut self) -> Option<wire::SequenceUpdate> {
-        let text = self.shown.take();
-        if self.tokens.is_empty() && text.is_empty() {
-            return None;
-        }
-        let tokens = std::mem::take(&mut self.tokens);
-        let cached_prompt_tokens = self.tell_cached();
-        Some(wire::SequenceUpdate { handle: self.handle, tokens, text, finished: None, cached_prompt_tokens })
+    /// Says what a step gave.
+    pub(super) fn update(&mut self, tokens: &[TokenId], message: &mut wire::StepMessage) {
+        let (handle, cached_prompt_tokens) = (self.handle, self.tell_cached());
+        self.shown.take(|text| {
+            message.push(Update { handle, tokens, text, cached_prompt_tokens, finished: None });
+        });
     }
 
-    pub(super) fn record_progress(&mut self) {
-        let used = self.used(self.generated, self.cached_so_far(), self.prompt_computed, 0);
-        self.execution.progress(used);
+    /// What it has used so far.
+    pub(super) fn progress(&self) -> Used {
+        self.used(self.generated, self.cached_so_far(), self.prompt_computed, 0)
     }
 
-    /// Closes the record and gives the last message.
-    pub(super) fn finish(mut self, reason: FinishReason, usage: SequenceUsage) -> wire::SequenceUpdate {
+    /// What it has used in the end, for the record and for the gateway.
+    pub(super) fn end(
+        &self,
+        reason: FinishReason,
+        usage: SequenceUsage,
+    ) -> (Used, ExecutionOutcome, wire::Finished) {
         let used = self.used(
             u64::from(usage.generated_tokens),
             u64::from(usage.cached_prompt_tokens),
             u64::from(usage.computed_prompt_tokens),
             usage.preemptions,
         );
-        let (outcome, wire_reason, message) = match reason {
+        let (outcome, wire_reason, explanation) = match reason {
             FinishReason::Stop => (ExecutionOutcome::Stop, wire::FinishReason::Stop, ""),
             FinishReason::Length => (ExecutionOutcome::Length, wire::FinishReason::Length, ""),
             FinishReason::Cancelled => (ExecutionOutcome::Cancelled, wire::FinishReason::Cancelled, ""),
@@ -123,10 +115,9 @@ impl Attempt {
                 (ExecutionOutcome::Error, wire::FinishReason::Error, "the engine failed on this request")
             }
         };
-        let text = self.shown.finish();
         let finished = wire::Finished {
             reason: wire_reason.into(),
-            prompt_tokens: self.execution.prompt_tokens(),
+            prompt_tokens: self.arrival.prompt_tokens,
             cached_prompt_tokens: used.cached_tokens,
             computed_prompt_tokens: used.computed_tokens,
             generated_tokens: used.generated_tokens,
@@ -134,19 +125,21 @@ impl Attempt {
             queue_us: used.queue_us,
             prefill_us: used.prefill_us,
             decode_us: used.decode_us,
-            message: message.to_owned(),
+            message: explanation.to_owned(),
         };
-        let tokens = std::mem::take(&mut self.tokens);
-        let cached_prompt_tokens = self.tell_cached();
-        // The record first: what a gateway is told must survive this process.
-        self.execution.close(used, outcome);
-        wire::SequenceUpdate {
-            handle: self.handle,
-            tokens,
-            text,
-            finished: Some(finished),
-            cached_prompt_tokens,
-        }
+        (used, outcome, finished)
+    }
+
+    /// Says the last of it, with the tokens of its last step.
+    pub(super) fn last_update(
+        &mut self,
+        tokens: &[TokenId],
+        finished: &wire::Finished,
+        message: &mut wire::StepMessage,
+    ) {
+        let (handle, cached_prompt_tokens) = (self.handle, self.tell_cached());
+        let text = &self.shown.finish();
+        message.push(Update { handle, tokens, text, cached_prompt_tokens, finished: Some(finished) });
     }
 
     /// Said once, with the first token.
@@ -159,11 +152,10 @@ impl Attempt {
 
     /// Once there is a token, whatever of the prompt was not computed came from the cache.
     fn cached_so_far(&self) -> u64 {
-        if self.generated == 0 { 0 } else { self.execution.prompt_tokens() - self.prompt_computed }
+        if self.generated == 0 { 0 } else { self.arrival.prompt_tokens - self.prompt_computed }
     }
 
     fn used(&self, generated: u64, cached: u64, computed: u64, preemptions: u32) -> Used {
-        let arrived = self.execution.arrived();
         let between = |from: Option<Instant>, to: Option<Instant>| {
             from.zip(to).map_or(0, |(from, to)| micros(to.saturating_duration_since(from)))
         };
@@ -172,7 +164,7 @@ impl Attempt {
             computed_tokens: computed,
             generated_tokens: generated,
             preemptions,
-            queue_us: between(Some(arrived), self.first_scheduled),
+            queue_us: between(Some(self.arrival.at), self.first_scheduled),
             prefill_us: between(self.first_scheduled, self.first_token),
             decode_us: between(self.first_token, self.last_token),
             device_us: micros(self.device),
@@ -180,14 +172,8 @@ impl Attempt {
     }
 }
 
-/// The last message of a request that never ran.
-pub(crate) fn refusal(
-    handle: u64,
-    prompt_tokens: u64,
-    reason: wire::FinishReason,
-    message: String,
-) -> wire::SequenceUpdate {
-    let finished =
-        wire::Finished { reason: reason.into(), prompt_tokens, message, ..wire::Finished::default() };
-    wire::SequenceUpdate { handle, finished: Some(finished), ..wire::SequenceUpdate::default() }
+/// How a request that never ran ended.
+pub(crate) fn refusal(prompt_tokens: u64, reason: wire::FinishReason, explanation: String) -> wire::Finished {
+    let reason = reason.into();
+    wire::Finished { reason, prompt_tokens, message: explanation, ..wire::Finished::default() }
 }

@@ -1,43 +1,48 @@
-//! The owner thread of one engine: take arrivals, step, tell the sessions, repeat. It parks when there is nothing to
-//! do and never waits for a gateway, a disk flush or the network.
+//! The owner thread of one engine: take arrivals, step, hand over what is to be recorded and said, repeat. It parks when
+//! there is nothing to do and never waits for a gateway, a file or the network.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Instant;
 
+use foldhash::fast::FixedState;
 use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 use weir_engine::engine::Engine;
 use weir_engine::{AddError, EngineError, Executor, SequenceEvent, SequenceId, StepReport};
 use weir_schemas::records::{ExecutionOutcome, PROGRESS_NOTE_INTERVAL};
+use weir_schemas::rpc::step_message::Update;
 use weir_schemas::rpc::worker as wire;
 use weir_text::TextModel;
 
-use super::attempt::{Attempt, NewAttempt, refusal};
+use super::attempt::{Arrival, Attempt, NewAttempt, refusal};
+use super::delivery::{Delivery, Note, Parcel};
 use super::step_clock::{StepClock, StepTime, Timed};
 use super::text_commit::text_commit;
-use super::{ARRIVALS_MAX, EngineHandle, EngineStatus, Rates};
-use crate::execution::Used;
+use super::{ARRIVALS_MAX, EngineHandle, EngineStatus, Rates, spawn_guarded};
 use crate::metrics::EngineMetrics;
-use crate::session::Session;
+use crate::session::CancelQueue;
 
 struct StepLoop<X: Executor> {
     engine: Engine<Timed<X>>,
     clock: StepClock,
     text: Arc<TextModel>,
     arrivals: mpsc::Receiver<Box<NewAttempt>>,
-    attempts: HashMap<SequenceId, Attempt>,
+    attempts: HashMap<SequenceId, Attempt, FixedState>,
+    cancelled: CancelQueue,
     rates: Rates,
     metrics: EngineMetrics,
     progress_recorded: Instant,
     /// Set when the device is lost and the records are closed.
     device_lost: CancellationToken,
+    /// Of this turn, not handed over yet.
+    parcel: Parcel,
+    delivery: Delivery,
     /// Last, so that it is dropped last.
     status: watch::Sender<EngineStatus>,
 }
 
-/// Starts the owner thread. A panic in it ends the process: what the loop owned is in an unknown state, the gateways
-/// fail over, and the next start closes the records.
+/// Starts the owner thread.
 pub(crate) fn spawn<X: Executor + 'static>(
     engine: Engine<Timed<X>>,
     clock: StepClock,
@@ -63,29 +68,18 @@ pub(crate) fn spawn<X: Executor + 'static>(
         text,
         arrivals: receiver,
         status: publisher,
-        attempts: HashMap::new(),
+        attempts: HashMap::default(),
+        cancelled: CancelQueue::default(),
         rates: Rates::default(),
         metrics,
         progress_recorded: now,
         device_lost,
+        parcel: Parcel::default(),
+        delivery: Delivery::start(name)?,
     };
     // Detached: its end shows in the status channel, which closes after everything that the loop owned is freed.
-    std::thread::Builder::new().name(format!("step-{name}")).spawn(move || {
-        let bomb = AbortOnPanic;
-        step_loop.run();
-        std::mem::forget(bomb);
-    })?;
+    spawn_guarded(format!("step-{name}"), move || step_loop.run())?;
     Ok(handle)
-}
-
-/// Dropped only while its thread unwinds.
-struct AbortOnPanic;
-
-impl Drop for AbortOnPanic {
-    fn drop(&mut self) {
-        tracing::error!("the step loop panicked; ending the process");
-        std::process::abort();
-    }
 }
 
 impl<X: Executor> StepLoop<X> {
@@ -93,6 +87,8 @@ impl<X: Executor> StepLoop<X> {
         loop {
             // Without an attempt there may still be rows in flight of sequences that ended: they hold pages.
             if self.attempts.is_empty() && !self.engine.has_work() {
+                // Whoever reads that nothing is left may end the sessions.
+                self.delivery.flush();
                 self.publish();
                 self.clock.rest();
                 match self.arrivals.blocking_recv() {
@@ -107,36 +103,37 @@ impl<X: Executor> StepLoop<X> {
                     Err(_) => break,
                 }
             }
-            self.cancel_unwanted();
+            for id in self.cancelled.take() {
+                self.engine.cancel(id);
+            }
             if let Err(error) = self.step() {
                 return self.lose_device(&error);
             }
-            self.record_progress();
-            self.publish();
+            self.note_progress();
+            self.delivery.hand_over(std::mem::take(&mut self.parcel));
+            if !self.attempts.is_empty() {
+                self.publish();
+            }
         }
     }
 
     fn add(&mut self, attempt: NewAttempt) {
-        let NewAttempt { session, handle, cancelled, execution, request, stop } = attempt;
+        let NewAttempt { session, handle, cancel, execution, request, stop } = attempt;
         let (commit, shown) = text_commit(self.text.clone(), &request.prompt, stop);
         match self.engine.add(request, Box::new(commit)) {
             Ok(id) => {
                 session.included(handle);
-                self.attempts.insert(id, Attempt::new(session, handle, cancelled, execution, shown));
+                cancel.taken(&self.cancelled, id);
+                let arrival = Arrival { at: execution.arrived(), prompt_tokens: execution.prompt_tokens() };
+                self.parcel.note(Note::Opened(id, execution));
+                self.attempts.insert(id, Attempt::new(session, handle, arrival, shown));
             }
             Err(error) => {
-                let prompt_tokens = execution.prompt_tokens();
-                execution.close(Used::default(), ExecutionOutcome::Refused);
-                session.finished(handle);
-                session.send(vec![refusal(handle, prompt_tokens, refusal_reason(&error), error.to_string())]);
-            }
-        }
-    }
-
-    fn cancel_unwanted(&mut self) {
-        for (&id, attempt) in &self.attempts {
-            if attempt.is_unwanted() {
-                self.engine.cancel(id);
+                let finished = refusal(execution.prompt_tokens(), refusal_reason(&error), error.to_string());
+                let update = Update { handle, finished: Some(&finished), ..Update::default() };
+                self.parcel.message_to(&session).push(update);
+                let outcome = ExecutionOutcome::Refused;
+                self.parcel.note(Note::Refused(execution, outcome, (session, handle)));
             }
         }
     }
@@ -168,16 +165,17 @@ impl<X: Executor> StepLoop<X> {
         for event in self.engine.fail_all().events {
             let SequenceEvent::Finished { id, reason, usage } = event else { continue };
             if let Some(attempt) = self.attempts.remove(&id) {
-                attempt.session.finished(attempt.handle);
-                drop(attempt.finish(reason, usage));
+                let (used, outcome, _) = attempt.end(reason, usage);
+                self.parcel.note(Note::Closed(id, used, outcome, (attempt.session, attempt.handle)));
             }
         }
         self.arrivals.close();
         while let Some(attempt) = self.arrivals.blocking_recv() {
             let NewAttempt { session, handle, execution, .. } = *attempt;
-            execution.close(Used::default(), ExecutionOutcome::Error);
-            session.finished(handle);
+            self.parcel.note(Note::Refused(execution, ExecutionOutcome::Error, (session, handle)));
         }
+        self.delivery.hand_over(std::mem::take(&mut self.parcel));
+        self.delivery.flush();
         self.device_lost.cancel();
         self.publish();
         // A device that hangs would never give its memory back.
@@ -190,36 +188,31 @@ impl<X: Executor> StepLoop<X> {
             self.attribute(&report, step);
         }
         let now = step.map_or_else(|| self.clock.now(), |step| step.ended);
-        let mut messages = Messages::default();
-        for event in report.events {
+        // Of one sequence: its events of one step follow each other.
+        let mut tokens = Vec::new();
+        let mut events = report.events.into_iter().peekable();
+        while let Some(event) = events.next() {
             match event {
                 SequenceEvent::Token { id, token, .. } => {
-                    if let Some(attempt) = self.attempts.get_mut(&id) {
-                        attempt.token(token, now);
-                        messages.dirty.push(id);
+                    let Some(attempt) = self.attempts.get_mut(&id) else { continue };
+                    attempt.token(now);
+                    tokens.push(token);
+                    if events.peek().is_none_or(|next| next.id() != id) {
+                        let message = self.parcel.message_to(&attempt.session);
+                        attempt.update(&tokens, message);
+                        tokens.clear();
                     }
                 }
                 SequenceEvent::Finished { id, reason, usage } => {
-                    if let Some(attempt) = self.attempts.remove(&id) {
-                        let session = attempt.session.clone();
-                        session.finished(attempt.handle);
-                        let update = attempt.finish(reason, usage);
-                        if let Some(finished) = &update.finished {
-                            self.metrics.finished(finished);
-                        }
-                        messages.push(session, update);
-                    }
+                    let Some(mut attempt) = self.attempts.remove(&id) else { continue };
+                    let (used, outcome, finished) = attempt.end(reason, usage);
+                    self.metrics.finished(&finished);
+                    attempt.last_update(&tokens, &finished, self.parcel.message_to(&attempt.session));
+                    tokens.clear();
+                    self.parcel.note(Note::Closed(id, used, outcome, (attempt.session, attempt.handle)));
                 }
             }
         }
-        for id in std::mem::take(&mut messages.dirty) {
-            if let Some(attempt) = self.attempts.get_mut(&id)
-                && let Some(update) = attempt.update()
-            {
-                messages.push(attempt.session.clone(), update);
-            }
-        }
-        messages.send();
     }
 
     /// Each sequence of a step is due the share of its time that it has of its tokens.
@@ -228,19 +221,19 @@ impl<X: Executor> StepLoop<X> {
         self.rates.observe(report.prefill_tokens, report.decode_tokens, elapsed);
         self.metrics.step(report, elapsed);
         let total: u32 = report.computed.iter().map(|&(_, tokens)| tokens).sum();
+        let share_of_token = elapsed / total.max(1);
         for &(id, tokens) in &report.computed {
             if let Some(attempt) = self.attempts.get_mut(&id) {
-                let share = elapsed.mul_f64(f64::from(tokens) / f64::from(total.max(1)));
-                attempt.computed(tokens, step.started, share);
+                attempt.computed(tokens, step.started, share_of_token * tokens);
             }
         }
     }
 
-    fn record_progress(&mut self) {
+    fn note_progress(&mut self) {
         let now = self.clock.now();
         if now.saturating_duration_since(self.progress_recorded) >= PROGRESS_NOTE_INTERVAL {
-            for attempt in self.attempts.values_mut() {
-                attempt.record_progress();
+            for (&id, attempt) in &self.attempts {
+                self.parcel.note(Note::Progress(id, attempt.progress()));
             }
             self.progress_recorded = now;
         }
@@ -256,25 +249,6 @@ impl<X: Executor> StepLoop<X> {
         };
         self.metrics.load(&status);
         self.status.send_replace(status);
-    }
-}
-
-/// One message for each session and step.
-#[derive(Default)]
-struct Messages {
-    by_session: HashMap<u64, (Arc<Session>, Vec<wire::SequenceUpdate>)>,
-    dirty: Vec<SequenceId>,
-}
-
-impl Messages {
-    fn push(&mut self, session: Arc<Session>, update: wire::SequenceUpdate) {
-        self.by_session.entry(session.id).or_insert_with(|| (session, Vec::new())).1.push(update);
-    }
-
-    fn send(self) {
-        for (session, updates) in self.by_session.into_values() {
-            session.send(updates);
-        }
     }
 }
 

@@ -47,9 +47,11 @@ impl Commit for TextCommit {
 }
 
 impl ShownText {
-    /// What may be shown since the last call: whole characters only.
-    pub(crate) fn take(&self) -> String {
-        std::mem::take(&mut self.0.lock().pending)
+    /// Gives what may be shown since the last call: whole characters only.
+    pub(crate) fn take(&self, give: impl FnOnce(&str)) {
+        let text = &mut *self.0.lock();
+        give(&text.pending);
+        text.pending.clear();
     }
 
     /// The rest at the end of the sequence: an unfinished character, and what was held back as the possible start

@@ -5,13 +5,14 @@ use std::sync::Arc;
 use chrono::DateTime;
 use weir_engine::{Class, SamplingParams, SequenceRequest, TenantIndex};
 use weir_schemas::records::{Billing, ExecutionOutcome, Tier};
-use weir_schemas::rpc::worker::{self as wire, FinishReason, Generate};
+use weir_schemas::rpc::step_message::Update;
+use weir_schemas::rpc::worker::{self as wire, FinishReason, Generate, StepMessage};
 use weir_text::StopMatcher;
 
 use super::WorkerService;
 use crate::execution::{AttemptId, OpenExecution, Used};
 use crate::host::{NewAttempt, refusal};
-use crate::session::{CancelFlag, Session};
+use crate::session::{CancelHandle, Session};
 
 /// Why a request goes no further, in words that may be shown.
 struct Refused {
@@ -27,21 +28,24 @@ fn invalid(message: String) -> Refused {
 pub(super) async fn start(service: &WorkerService, session: &Arc<Session>, generate: Generate) {
     let handle = generate.handle;
     let prompt_tokens = generate.prompt.len() as u64;
-    let Some(cancelled) = session.received(handle) else {
+    let Some(cancel) = session.received(handle) else {
         tracing::error!(gateway = session.gateway, handle, "a handle that does not ascend is ignored");
         return;
     };
-    if let Err(Refused { reason, message }) = hand_over(service, session, cancelled, generate).await {
+    if let Err(Refused { reason, message }) = hand_over(service, session, cancel, generate).await {
         session.finished(handle);
         tracing::info!(gateway = session.gateway, handle, ?reason, message, "refused");
-        session.send(vec![refusal(handle, prompt_tokens, reason, message)]);
+        let finished = refusal(prompt_tokens, reason, message);
+        let mut message = StepMessage::default();
+        message.push(Update { handle, finished: Some(&finished), ..Update::default() });
+        session.send(message);
     }
 }
 
 async fn hand_over(
     service: &WorkerService,
     session: &Arc<Session>,
-    cancelled: CancelFlag,
+    cancel: CancelHandle,
     generate: Generate,
 ) -> Result<(), Refused> {
     let id = attempt_id(&generate).map_err(invalid)?;
@@ -76,7 +80,7 @@ async fn hand_over(
     match version.engine.arrivals.reserve().await {
         Ok(permit) => {
             let session = session.clone();
-            permit.send(Box::new(NewAttempt { session, handle, cancelled, execution, request, stop }));
+            permit.send(Box::new(NewAttempt { session, handle, cancel, execution, request, stop }));
             Ok(())
         }
         Err(_) => refuse(execution, not_loaded("the version is being unloaded")),

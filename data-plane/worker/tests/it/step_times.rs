@@ -153,7 +153,10 @@ impl Bench {
         while finished.len() < count {
             let message = self.session.messages.recv().await.unwrap();
             finished.extend(
-                message.updates.into_iter().filter_map(|update| Some((update.handle, update.finished?))),
+                message
+                    .updates()
+                    .map(Result::unwrap)
+                    .filter_map(|update| Some((update.handle, update.finished?.clone()))),
             );
         }
         finished.sort_by_key(|(handle, _)| *handle);

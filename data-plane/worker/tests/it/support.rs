@@ -286,12 +286,12 @@ impl Session {
             let message = tokio::time::timeout(DEADLINE, self.messages.message()).await.expect("no message");
             let message = message.unwrap().expect("the session ended");
             self.num_messages += 1;
-            for update in message.updates {
+            for update in message.updates().map(Result::unwrap) {
                 let answer = self.answers.entry(update.handle).or_default();
                 assert!(answer.finished.is_none(), "an update after the last one");
                 answer.tokens.extend(update.tokens);
-                answer.text.push_str(&update.text);
-                answer.finished = update.finished;
+                answer.text.push_str(update.text);
+                answer.finished = update.finished.cloned();
             }
         }
     }
@@ -308,8 +308,8 @@ impl Session {
         loop {
             match tokio::time::timeout(DEADLINE, self.messages.message()).await.expect("no message") {
                 Ok(message) => {
-                    let updates = message.expect("sessions end with a status").updates;
-                    assert!(updates.iter().all(|update| update.finished.is_none()), "{updates:?}");
+                    let message = message.expect("sessions end with a status");
+                    assert!(message.ended.is_empty(), "{message:?}");
                 }
                 Err(status) => return status,
             }

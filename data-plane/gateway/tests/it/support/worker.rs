@@ -15,11 +15,12 @@ use tokio_util::task::AbortOnDropHandle;
 use tonic::{Request, Response, Status, Streaming};
 use weir_schemas::ids::WorkerId;
 use weir_schemas::rpc::auth::InternalSecret;
+use weir_schemas::rpc::step_message::Update;
 use weir_schemas::rpc::worker::session_request::Kind;
 use weir_schemas::rpc::worker::worker_server::{Worker, WorkerServer};
 use weir_schemas::rpc::worker::{
-    FinishReason, Finished, Generate, LoadReport, ModelTextChunk, ModelTextRequest, SequenceUpdate,
-    SessionRequest, StepMessage, VersionLoad, VersionState, WatchRequest,
+    FinishReason, Finished, Generate, LoadReport, ModelTextChunk, ModelTextRequest, SessionRequest,
+    StepMessage, VersionLoad, VersionState, WatchRequest,
 };
 
 use crate::testing::version;
@@ -273,18 +274,13 @@ impl Sequence {
     async fn texts(&self, texts: &[&str], cached: u64) {
         for (at, text) in texts.iter().enumerate() {
             let cached_prompt_tokens = (at == 0).then_some(cached);
-            let update = SequenceUpdate {
-                tokens: vec![65],
-                text: (*text).into(),
-                cached_prompt_tokens,
-                ..self.blank()
-            };
+            let update = Update { tokens: &[65], text, cached_prompt_tokens, ..self.blank() };
             self.update(update).await;
         }
     }
 
     async fn text(&self, text: &str) {
-        self.update(SequenceUpdate { tokens: vec![65], text: text.into(), ..self.blank() }).await;
+        self.update(Update { tokens: &[65], text, ..self.blank() }).await;
     }
 
     async fn end(&self, reason: FinishReason, generated: u64, cached: u64, computed: u64) {
@@ -299,15 +295,17 @@ impl Sequence {
             decode_us: 30,
             ..Finished::default()
         };
-        self.update(SequenceUpdate { finished: Some(finished), ..self.blank() }).await;
+        self.update(Update { finished: Some(&finished), ..self.blank() }).await;
     }
 
-    fn blank(&self) -> SequenceUpdate {
-        SequenceUpdate { handle: self.generate.handle, ..SequenceUpdate::default() }
+    fn blank(&self) -> Update<'static> {
+        Update { handle: self.generate.handle, ..Update::default() }
     }
 
-    async fn update(&self, update: SequenceUpdate) {
+    async fn update(&self, update: Update<'_>) {
+        let mut message = StepMessage::default();
+        message.push(update);
         // A session that ended has no one to tell.
-        drop(self.steps.send(Ok(StepMessage { updates: vec![update] })).await);
+        drop(self.steps.send(Ok(message)).await);
     }
 }
