@@ -73,5 +73,6 @@ install: ## Packages that are missing (root or sudo; does nothing when all are h
 kafka: install # The jars of the broker that tests and WITH_KAFKA=1 start
 	@deploy/setup/kafka.sh
 
-build:
+# Where there is a GPU driver the kernels are compiled ahead, too.
+build: $(if $(wildcard /dev/nvidiactl),kernels)
 	$(CARGO) build --release --workspace --bin weir

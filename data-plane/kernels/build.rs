@@ -5,6 +5,8 @@ use std::{env, fs, io};
 
 /// Where `make kernels` leaves the machine code, from the workspace's root.
 const FATBIN: &str = ".build/cuda/kernels.fatbin";
+/// And what it was made of.
+const COMPILED_SOURCES: &str = ".build/cuda/sources";
 const SOURCES: &str = "src/cuda/kernels";
 
 fn main() -> io::Result<()> {
@@ -15,24 +17,49 @@ fn main() -> io::Result<()> {
     }
     let variable = |name: &str| env::var_os(name).map(PathBuf::from).ok_or(io::ErrorKind::NotFound);
     let (out, crate_dir) = (variable("OUT_DIR")?, variable("CARGO_MANIFEST_DIR")?);
-    let fatbin = crate_dir.join("../..").join(FATBIN);
+    let workspace = crate_dir.join("../..");
+    let fatbin = workspace.join(FATBIN);
     println!("cargo::rerun-if-changed={}", fatbin.display());
+    let is_current =
+        fs::read(workspace.join(COMPILED_SOURCES)).ok() == Some(all_sources(&crate_dir.join(SOURCES))?);
     let expression = match fatbin.canonicalize() {
-        Ok(path) => format!("Some(include_bytes!({path:?}))"),
+        Ok(path) if is_current => format!("Some(include_bytes!({path:?}))"),
+        Ok(_) => {
+            println!(
+                "cargo::warning=the compiled CUDA kernels are of other sources and left out: run make kernels"
+            );
+            "None".to_owned()
+        }
         Err(_) => "None".to_owned(),
     };
     fs::write(out.join("fatbin.rs"), expression)?;
     fs::write(out.join("kernels.cu"), one_source(&crate_dir.join(SOURCES))?)
 }
 
-/// Every `.cu` file one after another, with what they include from their own folder put in once.
-fn one_source(folder: &Path) -> io::Result<String> {
+/// Every source, those of kernels before those that they include, as `compile.sh` puts them together.
+fn all_sources(folder: &Path) -> io::Result<Vec<u8>> {
+    let mut all = Vec::new();
+    for extension in ["cu", "cuh"] {
+        for file in files(folder, extension)? {
+            all.extend(fs::read(file)?);
+        }
+    }
+    Ok(all)
+}
+
+/// Sorted.
+fn files(folder: &Path, extension: &str) -> io::Result<Vec<PathBuf>> {
     let mut files: Vec<PathBuf> =
         fs::read_dir(folder)?.map(|entry| Ok(entry?.path())).collect::<io::Result<_>>()?;
-    files.retain(|path| path.extension().is_some_and(|extension| extension == "cu"));
+    files.retain(|path| path.extension().is_some_and(|found| found == extension));
     files.sort();
+    Ok(files)
+}
+
+/// Every `.cu` file one after another, with what they include from their own folder put in once.
+fn one_source(folder: &Path) -> io::Result<String> {
     let (mut source, mut included) = (String::new(), Vec::new());
-    for file in files {
+    for file in files(folder, "cu")? {
         append(&file, &mut source, &mut included)?;
     }
     Ok(source)

@@ -6,6 +6,9 @@
 # - a matrix product or an attention kernel has no tensor-core instruction in its machine code.
 # Does nothing when the sources have not changed.
 set -eu
+# Files in the order in which the build script has them, too.
+LC_ALL=C
+export LC_ALL
 
 here=$(cd "$(dirname "$0")" && pwd)
 repo=$(cd "$here/../.." && pwd)
@@ -21,7 +24,7 @@ stamp=$(cat "$0" "$repo/deploy/setup/nvcc.sh" "$here/registers.txt" "$sources"/*
 if [ -f "$out/kernels.fatbin" ] && [ "$(cat "$out/stamp" 2>/dev/null)" = "$stamp" ]; then
     exit 0
 fi
-rm -f "$out/stamp"
+rm -f "$out/stamp" "$out/kernels.fatbin"
 
 # One source, so that the result is one module.
 for source in "$sources"/*.cu; do printf '#include "%s"\n' "$source"; done > "$out/kernels.cu"
@@ -51,6 +54,8 @@ PATH="$bin:$PATH" cuobjdump -sass "$out/new.fatbin" | awk '
     }
 ' || die "these kernels do not use the tensor cores"
 
+# The build takes the machine code in only if it is of the sources that it sees.
+cat "$sources"/*.cu "$sources"/*.cuh > "$out/sources"
 mv "$out/new.fatbin" "$out/kernels.fatbin"
 echo "$stamp" > "$out/stamp"
 say "compiled, with the registers, the spills and the tensor cores as they should be: $out/kernels.fatbin"

@@ -3,6 +3,8 @@
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+#[cfg(feature = "cuda")]
+use weir_engine::executor::cuda::{ProbeError, probe};
 use weir_schemas::rpc::setting::{self, SettingError};
 
 /// Share of the device's memory that may be in use when all is loaded: the rest is for the driver and its libraries.
@@ -106,7 +108,7 @@ pub enum NoGpu {
     /// The device or its driver.
     #[cfg(feature = "cuda")]
     #[error(transparent)]
-    Probe(#[from] weir_engine::executor::cuda::ProbeError),
+    Probe(#[from] ProbeError),
     /// Built without it.
     #[error("this build has no CUDA backend (feature `cuda`)")]
     NotBuilt,
@@ -118,7 +120,7 @@ impl NoGpu {
         match self {
             #[cfg(feature = "cuda")]
             Self::Probe(error) => {
-                matches!(error, weir_engine::executor::cuda::ProbeError::NoLibrary { .. })
+                matches!(error, ProbeError::NoLibrary { reason } if reason.contains("No such file"))
             }
             Self::NotBuilt => true,
         }
@@ -129,7 +131,7 @@ impl Cuda {
     /// The name of the device, if it can be used.
     #[cfg(feature = "cuda")]
     pub(crate) fn probe(&self) -> Result<String, NoGpu> {
-        Ok(weir_engine::executor::cuda::probe(self.ordinal)?.name)
+        Ok(probe(self.ordinal)?.name)
     }
 
     /// The name of the device, if it can be used.

@@ -85,7 +85,9 @@ pub enum StartError {
     #[error("the worker's record log is not usable")]
     RecordLog(#[source] LogError),
     /// A GPU was asked for.
-    #[error("worker.device is cuda, and there is no GPU to use; set it to auto or cpu to serve from the CPU")]
+    #[error(
+        "worker.device is cuda, and device worker.cuda.ordinal cannot be used; auto or cpu would serve from the CPU"
+    )]
     NoGpu(#[source] NoGpu),
     /// The transport to the ledger cannot be made.
     #[error("records cannot be sent to the ledger at {endpoint}")]

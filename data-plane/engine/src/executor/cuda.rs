@@ -226,7 +226,8 @@ impl Executor for CudaExecutor {
         let collected = step.ended.wait(self.step_timeout).and_then(|()| step.read());
         self.outputs.push(step.outputs);
         collected.map_err(|error| {
-            self.in_flight.clear();
+            // Leaked: to give the memory of steps back, the driver would wait for a device that may hang.
+            std::mem::forget(std::mem::take(&mut self.in_flight));
             device_error(error)
         })
     }

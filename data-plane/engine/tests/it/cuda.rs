@@ -26,7 +26,7 @@ const WAITS: [&str; 5] = [
     "cuMemcpyDtoHAsync_v2",
 ];
 
-struct Free;
+pub(crate) struct Free;
 
 impl Commit for Free {
     fn commit(&mut self, _token: TokenId) -> Verdict {
@@ -81,9 +81,19 @@ pub(crate) fn run<X: Executor>(
     engine: &mut Engine<X>,
     requests: &[SequenceRequest],
 ) -> BTreeMap<SequenceId, Vec<(TokenId, Option<TokenLogprobs>)>> {
+    let commits = requests.iter().map(|_| Box::new(Free) as Box<dyn Commit>).collect();
+    run_with(engine, requests, commits)
+}
+
+/// The same with what decides about each one's tokens.
+pub(crate) fn run_with<X: Executor>(
+    engine: &mut Engine<X>,
+    requests: &[SequenceRequest],
+    commits: Vec<Box<dyn Commit>>,
+) -> BTreeMap<SequenceId, Vec<(TokenId, Option<TokenLogprobs>)>> {
     let mut answers = BTreeMap::new();
-    for request in requests {
-        answers.insert(engine.add(request.clone(), Box::new(Free)).unwrap(), Vec::new());
+    for (request, commit) in requests.iter().zip(commits) {
+        answers.insert(engine.add(request.clone(), commit).unwrap(), Vec::new());
     }
     while engine.has_work() {
         for event in engine.step().unwrap().events {

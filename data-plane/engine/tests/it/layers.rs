@@ -12,12 +12,12 @@ use crate::cuda::{answers, config, request};
 use crate::test_file::{Shape, TestFile};
 
 /// As many as log-probabilities can be asked for, so that all of them come back.
-const VOCAB: u32 = 20;
+pub(crate) const VOCAB: u32 = 20;
 const CONTEXT: u32 = 512;
 /// What allocations are rounded up to.
 const GRANULE: usize = 4096;
 
-fn model(layers: u32) -> ModelFile {
+pub(crate) fn model(layers: u32) -> ModelFile {
     let shape =
         Shape { layers, hidden: 128, heads: 2, kv_heads: 1, inner: 192, vocab: VOCAB, context: CONTEXT };
     // As large as a trained model's: activations keep their size from layer to layer.
@@ -33,15 +33,18 @@ fn on_device(file: &ModelFile, config: &CudaConfig, prompts: &[Vec<TokenId>]) ->
 }
 
 fn by_reference(file: &ModelFile, prompts: &[Vec<TokenId>]) -> Answers {
-    let config = CpuConfig {
+    answers(ReferenceExecutor::load_file(file, &reference_config()).unwrap(), &requests(prompts))
+}
+
+pub(crate) fn reference_config() -> CpuConfig {
+    CpuConfig {
         threads: 1,
         kv_bytes: 8 << 20,
         max_seats: 2,
         max_step_tokens: 66,
         context_limit: None,
         num_host_pages: 0,
-    };
-    answers(ReferenceExecutor::load_file(file, &config).unwrap(), &requests(prompts))
+    }
 }
 
 fn requests(prompts: &[Vec<TokenId>]) -> Vec<weir_engine::SequenceRequest> {
@@ -50,7 +53,7 @@ fn requests(prompts: &[Vec<TokenId>]) -> Vec<weir_engine::SequenceRequest> {
 }
 
 /// Tokens from 0 to 19 without a pattern.
-fn prompt(len: u32, seed: u32) -> Vec<TokenId> {
+pub(crate) fn prompt(len: u32, seed: u32) -> Vec<TokenId> {
     (0..len).map(|at| (at * at * 7 + at * 3 + seed) % 97 % VOCAB).collect()
 }
 
@@ -113,7 +116,7 @@ fn a_long_cached_prefix_is_seated_whole() {
     assert_eq!(twice[0], twice[1], "from the cache as computed");
     let prompts = [long];
     let differs = largest_difference(&on_device(&file, &config, &prompts), &by_reference(&file, &prompts));
-    assert!(differs < 0.004, "{differs}");
+    assert!(differs < 0.03, "in bf16, as above: {differs}");
     assert_eq!(stand_in.message(), "");
 }
 

@@ -19,6 +19,7 @@ mod pipeline;
 mod prefix_cache;
 mod random;
 mod random_model;
+mod seam;
 mod sim;
 mod support;
 #[expect(dead_code, reason = "broken files are for the unit tests")]

@@ -36,7 +36,7 @@ pub enum CudaError {
     #[error("the kernels cannot be loaded: {0}")]
     Image(String),
     /// The device has not finished in time.
-    #[error("the device has not finished a step for {} s", .0.as_secs())]
+    #[error("the device has not finished a step for {:.1} s", .0.as_secs_f64())]
     Hung(Duration),
 }
 

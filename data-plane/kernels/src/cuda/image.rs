@@ -6,7 +6,7 @@ use cudarc::driver::{CudaContext, CudaModule, DriverError};
 use cudarc::nvrtc::{CompileError, CompileOptions, Ptx, compile_ptx_with_opts, sys as nvrtc};
 
 use super::device::CudaError;
-use super::probe::DeviceInfo;
+use super::probe::{DeviceInfo, ProbeError};
 
 /// Machine code for the supported architectures, if the build had a compiler for it (`make kernels`).
 const FATBIN: Option<&[u8]> = include!(concat!(env!("OUT_DIR"), "/fatbin.rs"));
@@ -36,18 +36,24 @@ pub(super) fn load(
     }
 }
 
+/// Whether there are kernels to load: the build's, or a compiler for them.
+pub(super) fn can_be_had() -> bool {
+    FATBIN.is_some() || has_compiler()
+}
+
+fn has_compiler() -> bool {
+    // SAFETY: loads the library by its well-known names.
+    unsafe { nvrtc::is_culib_present() }
+}
+
 fn refused(error: DriverError) -> CudaError {
     CudaError::Image(error.to_string())
 }
 
 /// Compiles the kernels for a device with NVRTC, which has to be installed, and loads them.
 pub(super) fn compile(context: &Arc<CudaContext>, info: &DeviceInfo) -> Result<Arc<CudaModule>, CudaError> {
-    // SAFETY: loads the library by its well-known names.
-    if !unsafe { nvrtc::is_culib_present() } {
-        return Err(CudaError::Image(
-            "this build has no compiled kernels (make kernels), and NVRTC, which could compile them, is not installed"
-                .to_owned(),
-        ));
+    if !has_compiler() {
+        return Err(ProbeError::NoKernels.into());
     }
     // SAFETY: the library is present; the symbol's address is only looked at.
     let is_missing = |symbol: &&str| unsafe { nvrtc::culib().get::<*const ()>(symbol.as_bytes()) }.is_err();

@@ -123,6 +123,7 @@ impl Device {
         elements: Range<usize>,
         pattern: &[T],
     ) -> Result<(), CudaError> {
+        self.bind()?;
         let len = elements.len();
         assert!(is_within(elements.start, len, buffer.len) && !pattern.is_empty(), "elements of the buffer");
         let stream = self.stream().cu_stream();

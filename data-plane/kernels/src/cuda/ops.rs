@@ -31,7 +31,7 @@ mod sampling;
 mod step;
 mod weight;
 
-pub use attention::{AttentionScratch, AttentionShape, RopeParameters};
+pub use attention::{AttentionScratch, AttentionShape, RopeParameters, SPLIT_POSITIONS};
 pub use dense::Gate;
 pub use formats::{ActivationType, Formats, KvElement};
 pub use matmul::{LIBRARY_ROWS_MIN, Multiplier, Output};

@@ -7,6 +7,8 @@ use std::ffi::CStr;
 
 use cudarc::driver::{DriverError, result, sys};
 
+use super::image;
+
 /// Oldest driver whose interface is that of CUDA 13.0, as `cuDriverGetVersion` gives it.
 const DRIVER_VERSION_MIN: i32 = 13_000;
 /// Oldest architecture that the kernels are written for: Ampere, which has bf16 tensor cores and `cp.async`.
@@ -114,8 +116,15 @@ pub enum ProbeError {
         /// The driver's words.
         message: String,
     },
+    /// Nothing to run on it.
+    #[error(
+        "this build has no compiled kernels (make kernels), and NVRTC, which could compile them, is not installed"
+    )]
+    NoKernels,
     /// A driver without a device.
-    #[error("the NVIDIA driver finds no device number {ordinal} (there are {count})")]
+    #[error(
+        "the NVIDIA driver finds no device number {ordinal}, of {count}; CUDA_VISIBLE_DEVICES may hide some"
+    )]
     NoDevice {
         /// The device that was asked for.
         ordinal: usize,
@@ -185,6 +194,9 @@ pub fn probe(ordinal: usize) -> Result<DeviceInfo, ProbeError> {
     // SAFETY: as above.
     let memory_bytes = unsafe { result::device::total_mem(device) };
     let memory_bytes = memory_bytes.map_err(|error| failed("cuDeviceTotalMem", error))? as u64;
+    if !image::can_be_had() {
+        return Err(ProbeError::NoKernels);
+    }
     Ok(DeviceInfo { ordinal, name, compute_capability, memory_bytes, driver_version: version })
 }
 

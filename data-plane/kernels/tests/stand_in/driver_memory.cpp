@@ -166,8 +166,8 @@ WEIR_API cuMemHostAlloc(void** pointer, size_t bytes, unsigned) {
 
 WEIR_API cuMemFreeHost(void* pointer) {
     Call call("cuMemFreeHost");
-    // Copies under way still need it: the driver waits for them.
-    if (driver().error == SUCCESS && !driver().settings.hang) driver().run_all();
+    // Copies under way still need it: the driver waits for them, however long the device takes.
+    if (driver().error == SUCCESS && call.wait()) driver().run_all();
     auto& pinned = driver().pinned;
     for (auto entry = pinned.begin(); entry != pinned.end(); ++entry)
         if (entry->second.first == reinterpret_cast<uintptr_t>(pointer)) return pinned.erase(entry), SUCCESS;

@@ -1,7 +1,8 @@
 //! Bringing a model to a device: what fits is decided here, once, so that nothing runs out of memory later.
 
 use weir_kernels::cuda::ops::{
-    ActivationType, DevicePages, Formats, KvElement, Operations, SeatTables, StepInputs, StepLimits, Weight,
+    ActivationType, DevicePages, Formats, KvElement, Operations, SPLIT_POSITIONS, SeatTables, StepInputs,
+    StepLimits, Weight,
 };
 use weir_kernels::cuda::{CudaError, Device, Graph};
 
@@ -295,7 +296,7 @@ fn limits(config: &CudaConfig, facts: &ModelFacts, context_limit: u32) -> StepLi
         seats,
         max_blocks: (context_limit as usize).div_ceil(BLOCK_TOKENS),
         pages: 0,
-        splits: seats * SPLITS_FOR_EACH_ROW,
+        splits: (seats * SPLITS_FOR_EACH_ROW).max((context_limit as usize).div_ceil(SPLIT_POSITIONS)),
         heads_per_kv: facts.num_heads / facts.num_kv_heads,
         window: None,
     }

@@ -6,7 +6,7 @@ use crate::cuda::launch::{Kernel, Launch};
 use crate::cuda::{CudaError, Device, DeviceBuffer};
 
 /// Positions of a split: one unfinished softmax each, merged in ascending order.
-pub(super) const SPLIT_POSITIONS: usize = 256;
+pub const SPLIT_POSITIONS: usize = 256;
 /// Query rows (a head of a token each) of a tile of the path of longer rows.
 pub(super) const TILE_ROWS: usize = 64;
 /// Most query heads for each KV head on the path of rows with one token.

@@ -61,10 +61,10 @@ struct Shape {
 }
 
 impl Library {
-    /// Opens the library. `None` if it is not installed, or not whole: the own kernels do.
+    /// Opens the library. `None` if it is not installed, not whole, or does not work: the own kernels do.
     ///
     /// # Errors
-    /// [`CudaError`] if it is there and does not work, or its workspace does not fit.
+    /// [`CudaError`] if its workspace does not fit.
     pub(super) fn open(device: &Device) -> Result<Option<Self>, CudaError> {
         // SAFETY: loads the library by its well-known names, and then only looks at symbols' addresses.
         let is_whole = unsafe {
@@ -75,21 +75,22 @@ impl Library {
             return Ok(None);
         }
         device.bind()?;
+        let Ok(handle) = result::create_handle() else { return Ok(None) };
         let workspace = device.zeros(WORKSPACE_BYTES)?;
-        let handle = result::create_handle().map_err(failed("opening cuBLASLt"))?;
         Ok(Some(Self { handle, workspace, algorithms: Mutex::default() }))
     }
 
-    /// Submits a product of a dense weight, without a bias.
+    /// Submits a product of a dense weight, without a bias. False if the library has no algorithm for it; nothing is submitted
+    /// then.
     ///
     /// # Errors
     /// [`CudaError::Driver`].
-    pub(super) fn multiply(&self, device: &Device, product: Product<'_>) -> Result<(), CudaError> {
+    pub(super) fn multiply(&self, device: &Device, product: Product<'_>) -> Result<bool, CudaError> {
         let Product { x, num_rows, weight, bias, out, stride, column } = product;
         let activation = weight.dense_type().expect("a dense weight");
         assert!(bias.is_none(), "biases are the own kernels'");
         if num_rows == 0 {
-            return Ok(());
+            return Ok(true);
         }
         let (n, k, kind) = (weight.rows(), weight.columns(), out.kind());
         let (pointer, element, beta) = match &out {
@@ -102,7 +103,7 @@ impl Library {
         let shape = Shape { rows: num_rows, n, k, stride, kind, activation, alignment };
         device.bind()?;
         let description = Description::new(&shape).map_err(failed("describing a product to cuBLASLt"))?;
-        let algorithm = self.algorithm(&shape, &description).map_err(failed("asking cuBLASLt"))?;
+        let Ok(algorithm) = self.algorithm(&shape, &description) else { return Ok(false) };
         let alpha = 1.0_f32;
         // SAFETY: the matrices have the shapes described, checked by the caller; alpha and beta are read before the call
         // returns; the workspace is used by this stream only, in order.
@@ -126,7 +127,8 @@ impl Library {
                 device.stream().cu_stream().cast(),
             )
         }
-        .map_err(failed("a product by cuBLASLt"))
+        .map_err(failed("a product by cuBLASLt"))?;
+        Ok(true)
     }
 
     fn algorithm(

@@ -134,7 +134,8 @@ impl Operations {
         self.multiply(Product { x, num_rows, weight, bias, out, stride, column }, multiplier)
     }
 
-    /// The same, without a bias, by a stated multiplier. Panics if the library is asked for and not there, or the weight is
+    /// The same, without a bias, by a stated multiplier; what the library has no algorithm for is computed by the own kernels.
+    /// Panics if the library is asked for and not there, or the weight is
     /// packed.
     ///
     /// # Errors
@@ -170,7 +171,7 @@ impl Operations {
         let shape = (weight.rows(), weight.columns(), out.kind());
         let mut product = Product { x, num_rows, weight, bias: None, out, stride, column };
         let own = self.measure(&mut product, Multiplier::Own)?;
-        let library = self.measure(&mut product, Multiplier::Library)?;
+        let Ok(library) = self.measure(&mut product, Multiplier::Library) else { return Ok(false) };
         let is_faster = library.as_secs_f64() * LIBRARY_GAIN < own.as_secs_f64();
         if is_faster {
             self.by_library.insert(shape);
@@ -198,13 +199,15 @@ impl Operations {
         );
         assert!(out.len() >= num_rows * stride, "an output for each row");
         assert!(bias.is_none_or(|bias| bias.len() == n), "a bias for each column");
-        match multiplier {
-            Multiplier::Own => self.multiply_by_kernels(product),
-            Multiplier::Library => {
-                let library = self.library.as_ref().expect("the library is there");
-                library.multiply(&self.device, product)
-            }
+        if multiplier == Multiplier::Library {
+            let library = self.library.as_ref().expect("the library is there");
+            let mut product = product;
+            return match library.multiply(&self.device, product.again())? {
+                true => Ok(()),
+                false => self.multiply_by_kernels(product),
+            };
         }
+        self.multiply_by_kernels(product)
     }
 
     fn multiply_by_kernels(&self, product: Product<'_>) -> Result<(), CudaError> {
