@@ -97,7 +97,14 @@ pub enum ConfigError {
     Kafka(#[source] KafkaConfigError),
     /// A number outside its range.
     #[error("ledger.{0}")]
-    Setting(#[from] SettingError),
+    Setting(SettingError),
+}
+
+// Its text is part of this one's: as a source it would be said twice.
+impl From<SettingError> for ConfigError {
+    fn from(error: SettingError) -> Self {
+        Self::Setting(error)
+    }
 }
 
 impl TryFrom<RawConfig> for Config {

@@ -90,7 +90,14 @@ pub enum ConfigError {
     Kafka(#[source] KafkaConfigError),
     /// A number outside its range, or an address that is none.
     #[error("gateway.{0}")]
-    Setting(#[from] SettingError),
+    Setting(SettingError),
+}
+
+// Its text is part of this one's: as a source it would be said twice.
+impl From<SettingError> for ConfigError {
+    fn from(error: SettingError) -> Self {
+        Self::Setting(error)
+    }
 }
 
 /// The checked section.

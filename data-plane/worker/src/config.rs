@@ -103,7 +103,7 @@ pub enum ConfigError {
     Kafka(#[source] KafkaConfigError),
     /// A number outside its range, or an address that is none.
     #[error("worker.{0}")]
-    Setting(#[from] SettingError),
+    Setting(SettingError),
     /// The simulated device.
     #[error("worker.sim.{key}: {reason}")]
     Sim {
@@ -115,6 +115,13 @@ pub enum ConfigError {
     /// No pool name, so nothing would ever be served.
     #[error("worker.pool is empty")]
     EmptyPool,
+}
+
+// Its text is part of this one's: as a source it would be said twice.
+impl From<SettingError> for ConfigError {
+    fn from(error: SettingError) -> Self {
+        Self::Setting(error)
+    }
 }
 
 /// The checked section.

@@ -2,8 +2,8 @@
 //! runs the kernels on the CPU.
 //!
 //! Shapes and values come from fixed seeds. Tolerances are multiples of the rounding of the types involved, each with its
-//! reason. Every result has the same bits in each of several orders of thread execution. `sanitizers` runs all of it once
-//! more with kernels that were compiled for the address and undefined-behaviour sanitizers.
+//! reason. Every result has the same bits in each of several orders of thread execution. `sanitizers` runs the shapes at the edges once
+//! more, in one order, with kernels that were compiled for the address and undefined-behaviour sanitizers.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::allow_attributes)]
 #![allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
 

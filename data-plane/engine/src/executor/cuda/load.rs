@@ -90,7 +90,7 @@ pub enum CudaLoadError {
     /// Not enough memory.
     #[error(
         "{allowed} bytes of the device's memory may be used, {needed} are needed: {weights} for weights, {pages} for the \
-         pages of {what}; a shorter context, fewer seats or a model with smaller weights would fit"
+         pages of {what}; {would_fit} would fit"
     )]
     DoesNotFit {
         /// Bytes that the utilisation dial allows of what is free.
@@ -103,6 +103,8 @@ pub enum CudaLoadError {
         pages: u64,
         /// What the pages must hold at least.
         what: &'static str,
+        /// What could be changed, and to what.
+        would_fit: String,
     },
 }
 
@@ -357,8 +359,23 @@ impl Needs {
         if needed <= allowed {
             Ok(())
         } else {
-            Err(CudaLoadError::DoesNotFit { allowed, needed, weights, pages, what })
+            let would_fit = self.would_fit(allowed, weights);
+            Err(CudaLoadError::DoesNotFit { allowed, needed, weights, pages, what, would_fit })
         }
+    }
+
+    /// What these bytes would hold beside the weights, for the operator.
+    fn would_fit(&self, allowed: u64, weights: u64) -> String {
+        let pages = allowed.saturating_sub(weights) / self.page_bytes as u64;
+        let seats = self.seats as u64;
+        if pages == 0 {
+            let pages = seats.saturating_mul(self.page_bytes as u64);
+            return format!("weights of at most {} bytes", allowed.saturating_sub(pages));
+        }
+        if pages < seats {
+            return format!("{pages} seats with a context of {} tokens", pages * BLOCK_TOKENS as u64);
+        }
+        format!("a context of {} tokens", pages * BLOCK_TOKENS as u64)
     }
 
     /// Pages that these bytes hold.
@@ -367,8 +384,36 @@ impl Needs {
         let num_pages = bytes / self.page_bytes as u64;
         if num_pages < least as u64 {
             let pages = (least as u64).saturating_mul(self.page_bytes as u64);
-            return Err(CudaLoadError::DoesNotFit { allowed: bytes, needed: pages, weights: 0, pages, what });
+            let would_fit = self.would_fit(bytes, 0);
+            return Err(CudaLoadError::DoesNotFit {
+                allowed: bytes,
+                needed: pages,
+                weights: 0,
+                pages,
+                what,
+                would_fit,
+            });
         }
         Ok(u32::try_from(num_pages).unwrap_or(u32::MAX - 1))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_would_fit_is_computed() {
+        let needs = Needs { page_bytes: 1000, seats: 4, context_limit: 320 };
+        let said = |outcome: Result<(), CudaLoadError>| match outcome {
+            Err(CudaLoadError::DoesNotFit { would_fit, .. }) => would_fit,
+            other => format!("{other:?}"),
+        };
+        assert_eq!(said(needs.check(30_000, 10_000)), "Ok(())");
+        assert_eq!(said(needs.check(29_999, 10_000)), "a context of 304 tokens");
+        assert_eq!(said(needs.check(12_500, 10_000)), "2 seats with a context of 32 tokens");
+        assert_eq!(said(needs.check(9_000, 10_000)), "weights of at most 5000 bytes");
+        assert!(matches!(needs.pages(20_000), Ok(20)));
+        assert_eq!(said(needs.pages(7_000).map(drop)), "a context of 112 tokens");
     }
 }
