@@ -26,7 +26,6 @@ test: install models kafka build ## All tests
 check: ## Formatting, lints, tidiness, CUDA kernels, licences
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --release --workspace --all-targets -- -D warnings
-	$(CARGO) check --release -p weir-worker --no-default-features
 	$(CARGO) test --release -p weir-tests --test tidy
 	@if deploy/setup/nvcc.sh >/dev/null; then data-plane/kernels/compile.sh; \
 	else echo "check: there is no CUDA compiler; the CUDA kernels were not compiled for a GPU"; fi
