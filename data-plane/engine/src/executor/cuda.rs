@@ -7,6 +7,7 @@
 mod load;
 mod measure;
 mod model;
+mod needs;
 mod steps;
 mod tables;
 
