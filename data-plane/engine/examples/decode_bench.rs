@@ -5,15 +5,17 @@
 //! streams. `tests/bench/engine.sh` runs it beside llama.cpp.
 #![expect(clippy::print_stdout, reason = "its output is its purpose")]
 
+#[path = "shared/streams.rs"]
+mod streams;
+
 use std::error::Error;
 use std::path::PathBuf;
 use std::time::Instant;
 
 use weir_engine::executor::cpu::{CpuConfig, CpuExecutor};
-use weir_engine::{
-    Class, Commit, Engine, EngineConfig, Executor, SamplingParams, SequenceEvent, SequenceRequest,
-    TenantIndex, TokenId, Verdict,
-};
+use weir_engine::{Engine, EngineConfig, Executor, SamplingParams, SequenceEvent};
+
+use streams::{TakeAll, prompt, request};
 
 struct Arguments {
     model: PathBuf,
@@ -21,15 +23,6 @@ struct Arguments {
     prompt_tokens: u32,
     timed_steps: u32,
     streams: Vec<u32>,
-}
-
-/// Takes every token: the bench has no text.
-struct TakeAll;
-
-impl Commit for TakeAll {
-    fn commit(&mut self, _: TokenId) -> Verdict {
-        Verdict::Continue
-    }
 }
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -40,7 +33,9 @@ fn main() -> Result<(), Box<dyn Error>> {
         let engine_config = EngineConfig::for_capacity(&executor.capacity());
         let mut engine = Engine::new(engine_config, executor)?;
         for stream in 0..*streams {
-            engine.add(request(&arguments, stream, engine.capacity().vocab_size), Box::new(TakeAll))?;
+            let prompt = prompt(stream, arguments.prompt_tokens, engine.capacity().vocab_size);
+            let max_tokens = arguments.prompt_tokens + 2 * arguments.timed_steps;
+            engine.add(request(prompt, max_tokens, SamplingParams::GREEDY), Box::new(TakeAll))?;
         }
         let (prefill_tokens_per_s, decode_tokens_per_s) = measure(&mut engine, &arguments, *streams)?;
         println!(
@@ -92,23 +87,6 @@ fn config(arguments: &Arguments, streams: u32) -> CpuConfig {
         max_step_tokens: 512,
         context_limit: Some(context),
         num_host_pages: 0,
-    }
-}
-
-fn request(arguments: &Arguments, stream: u32, vocab_size: u32) -> SequenceRequest {
-    // Prompts that share no block, so that nothing comes from the prefix cache.
-    let token = |position: u32| (stream * 7919 + position * 104_729 + 17) % vocab_size;
-    SequenceRequest {
-        prompt: (0..arguments.prompt_tokens).map(token).collect(),
-        max_tokens: arguments.prompt_tokens + 2 * arguments.timed_steps,
-        sampling: SamplingParams::GREEDY,
-        logit_bias: Vec::new(),
-        is_constrained: false,
-        stop_tokens: Vec::new(),
-        cache_salt: [0; 32],
-        tenant: TenantIndex(0),
-        tenant_weight: 1,
-        class: Class::Interactive,
     }
 }
 

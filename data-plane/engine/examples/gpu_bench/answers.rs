@@ -10,7 +10,8 @@ use weir_engine::{Engine, EngineConfig, Executor, SamplingParams, SequenceEvent,
 use weir_kernels::cuda::ops::{ActivationType, KvElement};
 
 use super::Outcome;
-use super::model::{TakeAll, config, request};
+use super::model::config;
+use super::streams::{TakeAll, request};
 
 /// Tokens of an answer: as many as the committed fixtures have.
 const TOKENS: u32 = 64;

@@ -11,7 +11,8 @@ use weir_engine::{
 use weir_kernels::quant::GgmlType;
 
 use super::Outcome;
-use super::model::{TakeAll, config, llama_8b, prompt, request};
+use super::model::{config, llama_8b};
+use super::streams::{TakeAll, prompt, request};
 
 type Answers = BTreeMap<SequenceId, Vec<(TokenId, Option<TokenLogprobs>)>>;
 

@@ -21,6 +21,8 @@ mod graphs;
 mod model;
 mod products;
 mod report;
+#[path = "../shared/streams.rs"]
+mod streams;
 mod timing;
 mod tokens;
 

@@ -11,8 +11,9 @@ use weir_kernels::cuda::ops::Weight;
 use weir_kernels::cuda::{Device, Peaks};
 use weir_kernels::quant::GgmlType;
 
-use super::model::{TakeAll, config, llama_8b, prompt, request};
+use super::model::{config, llama_8b};
 use super::report::{Measurement, Work};
+use super::streams::{TakeAll, prompt, request};
 use super::{Outcome, peaks};
 
 /// Bytes of a key's or value's component.

@@ -55,11 +55,6 @@ pub struct CudaExecutor {
 }
 
 impl CudaExecutor {
-    /// What the device is.
-    pub fn device_name(&self) -> &str {
-        &self.device.info().name
-    }
-
     fn run(&mut self, plan: &StepPlan, mut outputs: Outputs) -> Result<Step, CudaError> {
         for setup in &plan.seats {
             self.set_seat(setup)?;

@@ -7,12 +7,13 @@ use weir_engine::executor::cpu::ReferenceExecutor;
 use weir_engine::executor::cuda::{CudaConfig, CudaExecutor, CudaLoadError};
 use weir_engine::model::ModelFile;
 use weir_engine::{
-    Class, Commit, Engine, EngineConfig, Executor, FinishReason, SamplingParams, SequenceEvent, SequenceId,
-    SequenceRequest, TenantIndex, TokenId, TokenLogprobs, Verdict,
+    Commit, Engine, EngineConfig, Executor, FinishReason, SamplingParams, SequenceEvent, SequenceId,
+    SequenceRequest, TokenId, TokenLogprobs, Verdict,
 };
 use weir_stand_in::{Failure, StandIn};
 
 use crate::golden::fixture::{config as reference_config, golden, model_path};
+use crate::support::harness::request_of;
 
 /// Most that a log-probability may differ from the reference's: activations are rounded to sixteen bits some 200 times.
 const LOGPROB_TOLERANCE: f32 = 0.05;
@@ -50,18 +51,7 @@ pub(crate) fn config() -> CudaConfig {
 }
 
 pub(crate) fn request(prompt: &[TokenId], max_tokens: u32, sampling: SamplingParams) -> SequenceRequest {
-    SequenceRequest {
-        prompt: prompt.to_vec(),
-        max_tokens,
-        sampling,
-        logit_bias: Vec::new(),
-        is_constrained: false,
-        stop_tokens: Vec::new(),
-        cache_salt: [0; 32],
-        tenant: TenantIndex(0),
-        tenant_weight: 1,
-        class: Class::Interactive,
-    }
+    request_of(prompt.to_vec(), max_tokens, sampling)
 }
 
 /// Tokens and log-probabilities of each request, all of them running together.

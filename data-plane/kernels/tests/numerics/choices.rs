@@ -23,8 +23,7 @@ impl Operands {
     fn new(device: &Device) -> Self {
         let mut random = Random(1);
         let x = activations(&mut random, ACTIVATION, LIBRARY_ROWS_MIN * SHAPE.1, 1.0);
-        let weight =
-            Weight::dense(device, ACTIVATION, &random.floats(SHAPE.0 * SHAPE.1, 1.0), SHAPE).unwrap();
+        let weight = Weight::dense(device, ACTIVATION, &random.floats(SHAPE.0 * SHAPE.1), SHAPE).unwrap();
         let out = device.zeros(LIBRARY_ROWS_MIN * SHAPE.0).unwrap();
         Self { x: device.buffer_of(&x).unwrap(), weight, out }
     }

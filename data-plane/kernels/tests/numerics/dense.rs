@@ -17,7 +17,7 @@ fn rms_norm_is_that_of_double_precision() {
         let shapes = [(1, 4, 1e-4, 1e-5), (3, 100, 30.0, 1e-6), (2, 2052, 1.0, 1e-5), (4, any, 2.0, 1e-6)];
         for (rows, dim, size, epsilon) in shapes {
             let mut random = Random(dim as u64);
-            let (x, weight) = (random.floats(rows * dim, size), random.floats(dim, 2.0));
+            let (x, weight) = (random.floats_within(size, rows * dim), random.floats_within(2.0, dim));
             let out = fixture.in_every_order(|| {
                 let device = &fixture.device;
                 let on_device = (device.buffer_of(&x).unwrap(), device.buffer_of(&weight).unwrap());
@@ -94,7 +94,7 @@ fn gathered_rows_are_those_that_sample() {
     let fixture = Fixture::new();
     let operations = fixture.operations(ACTIVATIONS[0]);
     for dim in [4, 1028] {
-        let hidden = Random(1).floats(12 * dim, 1.0);
+        let hidden = Random(1).floats(12 * dim);
         let out = fixture.in_every_order(|| {
             let device = &fixture.device;
             let rows = [
@@ -123,7 +123,7 @@ fn conversions_round_once_to_the_nearest() {
     let fixture = Fixture::new();
     for activation in ACTIVATIONS {
         let operations = fixture.operations(activation);
-        let mut x = Random(3).floats(1500, 3.0);
+        let mut x = Random(3).floats_within(3.0, 1500);
         // Ties, of which half are rounded up; then what has no number in the format, or hardly one.
         x.extend([1.0 + 1.0 / 256.0, 1.0 + 3.0 / 256.0, 1.0 + 1.0 / 2048.0, 1.0 + 3.0 / 2048.0]);
         x.extend([f32::INFINITY, f32::NEG_INFINITY, 7e4, -7e4, 1e-7, -3e-8, 0.0, -0.0, 1e-40]);

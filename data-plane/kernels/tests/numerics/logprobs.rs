@@ -3,20 +3,10 @@
 use weir_kernels::cuda::ops::{SeatParameters, SeatTables, StepRow, StepSample, TOP_LOGPROBS_MAX};
 
 use crate::random::Random;
+use crate::sampling::NEUTRAL;
 use crate::support::{ACTIVATIONS, Fixture, SINGLE, assert_near, limits, step};
 
-const GREEDY: SeatParameters = SeatParameters {
-    seed: 0,
-    inverse_temperature: 0.0,
-    top_p: 1.0,
-    min_score: f32::NEG_INFINITY,
-    top_k: 0,
-    repetition_penalty: 1.0,
-    frequency_penalty: 0.0,
-    presence_penalty: 0.0,
-    count_slot: None,
-    top_logprobs: None,
-};
+const GREEDY: SeatParameters = SeatParameters { inverse_temperature: 0.0, ..NEUTRAL };
 
 /// How many alternatives each sample's seat wants.
 const WANTED: [Option<usize>; 5] = [Some(0), Some(3), None, Some(TOP_LOGPROBS_MAX), Some(5)];
@@ -51,7 +41,7 @@ fn run(fixture: &Fixture, vocab_size: usize, logits: &[f32]) -> (Vec<i32>, Vec<u
 fn log_probabilities_are_those_of_double_precision() {
     let fixture = Fixture::new();
     for vocab_size in [1, 8, 1500] {
-        let mut logits = Random(vocab_size as u64).floats(NUM_SAMPLES * vocab_size, 12.0);
+        let mut logits = Random(vocab_size as u64).floats_within(12.0, NUM_SAMPLES * vocab_size);
         if vocab_size > 8 {
             // Equal ones, of which the lower id comes first; what has no probability; what is no number.
             for row in logits.chunks_exact_mut(vocab_size) {

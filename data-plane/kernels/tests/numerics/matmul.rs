@@ -33,7 +33,7 @@ impl Case {
         let mut random = Random((1000 * rows + 10 * n + k) as u64);
         let x = activations(&mut random, activation, rows * k, 1.0);
         let matrix = Matrix::random(&mut random, activation, ggml_type, (n, k));
-        let bias = random.floats(n, 1.0);
+        let bias = random.floats(n);
         Self { activation, n, k, x, matrix, ggml_type, bias }
     }
 

@@ -69,7 +69,7 @@ impl Case {
         let paged = Paged::new(&mut random, formats, heads, &contexts, limits(NUM_TOKENS + 1, 4));
         let all_heads = (NUM_TOKENS + 1) * (heads.0 + 2 * heads.1);
         let qkv = activations(&mut random, formats.activation, all_heads * formats.head_dim, 3.0);
-        let norm = || random.floats(formats.head_dim, 2.0);
+        let norm = || random.floats_within(2.0, formats.head_dim);
         let norms = is_normalized.then_some(norm).map(|mut norm| [norm(), norm()]);
         Self { paged, params, norms, qkv }
     }

@@ -6,7 +6,8 @@ use crate::random::Random;
 use crate::sampler::Seat;
 use crate::support::{ACTIVATIONS, Fixture, limits, step};
 
-const NEUTRAL: SeatParameters = SeatParameters {
+/// Draws from the model's own distribution.
+pub(crate) const NEUTRAL: SeatParameters = SeatParameters {
     seed: 0,
     inverse_temperature: 1.0,
     top_p: 1.0,
@@ -70,7 +71,7 @@ impl Case {
         let mut random = Random(seed);
         let positions = (0..num_seats).map(|_| 1 + random.below(1000)).collect();
         let order = random.permutation(num_seats);
-        let mut logits = random.floats(num_seats * vocab_size, 9.0);
+        let mut logits = random.floats_within(9.0, num_seats * vocab_size);
         // What cannot be chosen, or what must not win by being compared.
         for _ in 0..logits.len() / 10 {
             let at = random.below(logits.len());
@@ -226,7 +227,7 @@ fn a_nucleus_ends_where_its_mass_is_reached() {
 #[test]
 fn noise_is_of_seed_and_position_alone() {
     let fixture = Fixture::new();
-    let logits = Random(8).floats(900, 0.5);
+    let logits = Random(8).floats_within(0.5, 900);
     let with_seed = |seed| (SeatParameters { seed, ..NEUTRAL }, logits.clone());
     let few = choose(&fixture, 900, &[with_seed(3), with_seed(4)]);
     let many = choose(&fixture, 900, &[with_seed(4), with_seed(5), with_seed(3), with_seed(3)]);

@@ -55,20 +55,8 @@ impl Needs {
 
     /// Pages that these bytes hold.
     pub(super) fn pages(&self, bytes: u64) -> Result<u32, CudaLoadError> {
-        let (least, what) = self.least();
+        self.check(bytes, 0)?;
         let num_pages = bytes / self.page_bytes as u64;
-        if num_pages < least as u64 {
-            let pages = (least as u64).saturating_mul(self.page_bytes as u64);
-            let would_fit = self.would_fit(bytes, 0);
-            return Err(CudaLoadError::DoesNotFit {
-                allowed: bytes,
-                needed: pages,
-                weights: 0,
-                pages,
-                what,
-                would_fit,
-            });
-        }
         Ok(u32::try_from(num_pages).unwrap_or(u32::MAX - 1))
     }
 }

@@ -13,10 +13,15 @@ use super::paper_executor::{PaperExecutor, SeenRow, Shared, VOCAB, allowed_from,
 
 /// A request of tenant 0, interactive, greedy, whose prompt is unlike any other seed's.
 pub fn request(seed: u64, prompt_len: usize, max_tokens: u32) -> SequenceRequest {
+    request_of(prompt(seed, prompt_len), max_tokens, SamplingParams { seed, ..SamplingParams::GREEDY })
+}
+
+/// A request of tenant 0, interactive.
+pub fn request_of(prompt: Vec<TokenId>, max_tokens: u32, sampling: SamplingParams) -> SequenceRequest {
     SequenceRequest {
-        prompt: prompt(seed, prompt_len),
+        prompt,
         max_tokens,
-        sampling: SamplingParams { seed, ..SamplingParams::GREEDY },
+        sampling,
         logit_bias: Vec::new(),
         is_constrained: false,
         stop_tokens: Vec::new(),

@@ -135,8 +135,7 @@ impl Operations {
     }
 
     /// The same, without a bias, by a stated multiplier; what the library has no algorithm for is computed by the own kernels.
-    /// Panics if the library is asked for and not there, or the weight is
-    /// packed.
+    /// Panics if the library is asked for and not there, or the weight is packed.
     ///
     /// # Errors
     /// [`CudaError::Driver`].
@@ -188,7 +187,7 @@ impl Operations {
         self.device.record_time()?.since(&started)
     }
 
-    fn multiply(&self, product: Product<'_>, multiplier: Multiplier) -> Result<(), CudaError> {
+    fn multiply(&self, mut product: Product<'_>, multiplier: Multiplier) -> Result<(), CudaError> {
         let Product { x, num_rows, weight, bias, ref out, stride, column } = product;
         self.check_weight(weight);
         let (n, k) = (weight.rows(), weight.columns());
@@ -201,11 +200,9 @@ impl Operations {
         assert!(bias.is_none_or(|bias| bias.len() == n), "a bias for each column");
         if multiplier == Multiplier::Library {
             let library = self.library.as_ref().expect("the library is there");
-            let mut product = product;
-            return match library.multiply(&self.device, product.again())? {
-                true => Ok(()),
-                false => self.multiply_by_kernels(product),
-            };
+            if library.multiply(&self.device, product.again())? {
+                return Ok(());
+            }
         }
         self.multiply_by_kernels(product)
     }
