@@ -35,7 +35,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         for stream in 0..*streams {
             let prompt = prompt(stream, arguments.prompt_tokens, engine.capacity().vocab_size);
             let max_tokens = arguments.prompt_tokens + 2 * arguments.timed_steps;
-            engine.add(request(prompt, max_tokens, SamplingParams::GREEDY), Box::new(TakeAll))?;
+            engine.add(request(prompt, max_tokens, SamplingParams::GREEDY), TakeAll)?;
         }
         let (prefill_tokens_per_s, decode_tokens_per_s) = measure(&mut engine, &arguments, *streams)?;
         println!(
@@ -48,23 +48,22 @@ fn main() -> Result<(), Box<dyn Error>> {
 
 /// Steps until every stream has its first token, then times steps in which all of them decode.
 fn measure(
-    engine: &mut Engine<CpuExecutor>,
+    engine: &mut Engine<CpuExecutor, TakeAll>,
     arguments: &Arguments,
     streams: u32,
 ) -> Result<(f64, f64), Box<dyn Error>> {
     let mut started = std::collections::HashSet::new();
     let prefill_start = Instant::now();
     while started.len() < streams as usize {
-        for event in engine.step()?.events {
-            if let SequenceEvent::Token { id, .. } = event {
-                started.insert(id);
-            }
-        }
+        let mut events = Vec::new();
+        engine.step(&mut events)?;
+        started.extend(events.iter().map(SequenceEvent::id));
     }
     let prefill_s = prefill_start.elapsed().as_secs_f64();
+    let mut events = Vec::<SequenceEvent>::new();
     let decode_start = Instant::now();
     for _ in 0..arguments.timed_steps {
-        let report = engine.step()?;
+        let report = engine.step(&mut events)?;
         assert_eq!(
             (report.decode_tokens, report.prefill_tokens),
             (streams, 0),

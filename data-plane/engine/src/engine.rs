@@ -15,8 +15,8 @@ pub use counters::{EngineCounters, EngineLoad};
 use std::collections::VecDeque;
 
 use crate::executor::{Capacity, Executor, ExecutorError, Ticket};
-use crate::scheduler::{OutputMismatch, Scheduler, StepTotals};
-use crate::sequence::{Commit, SequenceEvent, SequenceId, SequenceRequest};
+use crate::scheduler::{OutputMismatch, Scheduler};
+use crate::sequence::{Commit, SequenceId, SequenceRequest, Sink};
 
 /// Why a request was not taken. Nothing of it remains.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -59,8 +59,7 @@ pub enum AddError {
     QueueFull,
 }
 
-/// Why a step failed. The sequences in flight end with [`crate::FinishReason::Error`], reported by the next step;
-/// all others are untouched.
+/// Why a step failed. The sequences in flight have ended with [`crate::FinishReason::Error`]; all others are untouched.
 #[derive(Debug, thiserror::Error)]
 pub enum EngineError {
     /// The configuration does not fit the executor.
@@ -83,13 +82,8 @@ pub enum EngineError {
 }
 
 /// What one step did.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StepReport {
-    /// What happened to sequences since the last report, in order.
-    pub events: Vec<SequenceEvent>,
-    /// New tokens computed in this step, for each row of its plan whose sequence is not over, in the plan's order: how
-    /// far a prompt got, when a sequence first ran, and whom the step's time is attributed to.
-    pub computed: Vec<(SequenceId, u32)>,
     /// Rows of the step; zero if there was nothing to compute.
     pub num_rows: u32,
     /// Tokens computed one at a time after a prompt was complete.
@@ -105,58 +99,56 @@ impl EngineError {
     }
 }
 
-/// Runs sequences on an executor.
-pub struct Engine<X> {
+/// Runs sequences on an executor, and keeps a `C` for each of them.
+pub struct Engine<X, C> {
     executor: X,
     capacity: Capacity,
-    scheduler: Scheduler,
+    scheduler: Scheduler<C>,
     /// Oldest first.
     in_flight: VecDeque<Ticket>,
-    /// Events that no report has carried yet.
-    events: Vec<SequenceEvent>,
 }
 
-impl<X: Executor> Engine<X> {
+impl<X: Executor, C: Commit> Engine<X, C> {
     /// # Errors
     /// [`EngineError::Config`] if the dials do not fit the executor or each other.
     pub fn new(config: EngineConfig, executor: X) -> Result<Self, EngineError> {
         let capacity = executor.capacity();
         config.validate(&capacity).map_err(EngineError::Config)?;
         let scheduler = Scheduler::new(config, &capacity);
-        Ok(Self { executor, capacity, scheduler, in_flight: VecDeque::new(), events: Vec::new() })
+        Ok(Self { executor, capacity, scheduler, in_flight: VecDeque::new() })
     }
 
-    /// Queues a request. Its tokens and its end come as events of later steps.
+    /// Queues a request. Its tokens and its end are told to the sinks of later steps.
     ///
     /// # Errors
     /// [`AddError`] if it is malformed, could never run, or if too much waits already.
-    pub fn add(&mut self, request: SequenceRequest, commit: Box<dyn Commit>) -> Result<SequenceId, AddError> {
+    pub fn add(&mut self, request: SequenceRequest, commit: C) -> Result<SequenceId, AddError> {
         request_check::check(&request, &self.capacity)?;
         self.scheduler.add(request, commit)
     }
 
     /// Ends a sequence: nothing of it that is still in flight is delivered or counted. Its pages are free when this
-    /// returns, or, if steps in flight name them, when the last of those is collected. Its last event is in the next
-    /// report. Unknown and finished ids are passed over.
-    pub fn cancel(&mut self, id: SequenceId) {
-        self.scheduler.cancel(id, &mut self.events);
+    /// returns, or, if steps in flight name them, when the last of those is collected. Unknown and finished ids are passed
+    /// over.
+    pub fn cancel(&mut self, id: SequenceId, sink: &mut impl Sink<C>) {
+        self.scheduler.cancel(id, sink);
     }
 
-    /// Submits what the executor takes, then waits for the oldest step and commits it. Without anything to compute it
-    /// only reports pending events.
+    /// Submits what the executor takes, then waits for the oldest step and commits it. Does nothing without anything to
+    /// compute.
     ///
     /// # Errors
     /// See [`EngineError`]; unless it is fatal, the engine stays usable.
-    pub fn step(&mut self) -> Result<StepReport, EngineError> {
-        while self.may_submit() && self.submit_step()? {}
-        self.collect_step()
+    pub fn step(&mut self, sink: &mut impl Sink<C>) -> Result<StepReport, EngineError> {
+        while self.may_submit() && self.submit_step(sink)? {}
+        self.collect_step(sink)
     }
 
     /// Plans a step and hands it to the executor. False if there was nothing to compute.
     ///
     /// # Errors
     /// [`EngineError::OutOfTurn`] if no more steps may be in flight; [`EngineError::Executor`] if it refused the plan.
-    pub fn submit_step(&mut self) -> Result<bool, EngineError> {
+    pub fn submit_step(&mut self, sink: &mut impl Sink<C>) -> Result<bool, EngineError> {
         if !self.may_submit() {
             return Err(EngineError::OutOfTurn);
         }
@@ -164,48 +156,41 @@ impl<X: Executor> Engine<X> {
         match self.executor.submit(plan) {
             Ok(ticket) => self.in_flight.push_back(ticket),
             Err(error) => {
-                self.scheduler.fail_latest(&mut self.events);
+                self.scheduler.fail_latest(sink);
                 return Err(EngineError::Executor(error));
             }
         }
-        self.supply_masks()?;
+        self.supply_masks(sink)?;
         Ok(true)
     }
 
     /// Waits for the oldest step in flight, if there is one, and commits it.
     ///
     /// # Errors
-    /// [`EngineError`] if the step failed. Events are kept for the next report.
-    pub fn collect_step(&mut self) -> Result<StepReport, EngineError> {
-        let mut totals = StepTotals::default();
+    /// [`EngineError`] if the step failed.
+    pub fn collect_step(&mut self, sink: &mut impl Sink<C>) -> Result<StepReport, EngineError> {
+        let mut report = StepReport::default();
         if let Some(ticket) = self.in_flight.pop_front() {
             let output = match self.executor.collect(ticket) {
                 Ok(output) => output,
-                Err(error) => return Err(self.fail(EngineError::Executor(error))),
+                Err(error) => return Err(self.fail(EngineError::Executor(error), sink)),
             };
-            totals = match self.scheduler.commit(output, &mut self.events) {
-                Ok(totals) => totals,
+            report = match self.scheduler.commit(&output, sink) {
+                Ok(report) => report,
                 Err(OutputMismatch { expected, sampled }) => {
-                    return Err(self.fail(EngineError::OutputMismatch { expected, sampled }));
+                    return Err(self.fail(EngineError::OutputMismatch { expected, sampled }, sink));
                 }
             };
-            self.supply_masks()?;
+            self.supply_masks(sink)?;
         }
         debug_assert_eq!(self.scheduler.check_integrity(), Ok(()));
-        Ok(StepReport {
-            events: std::mem::take(&mut self.events),
-            computed: totals.computed,
-            num_rows: totals.num_rows,
-            decode_tokens: totals.decode_tokens,
-            prefill_tokens: totals.prefill_tokens,
-        })
+        Ok(report)
     }
 
     /// Ends every sequence with [`crate::FinishReason::Error`], after an error that is fatal.
-    pub fn fail_all(&mut self) -> StepReport {
+    pub fn fail_all(&mut self, sink: &mut impl Sink<C>) {
         self.in_flight.clear();
-        self.scheduler.fail_all(&mut self.events);
-        StepReport { events: std::mem::take(&mut self.events), ..StepReport::default() }
+        self.scheduler.fail_all(sink);
     }
 
     fn may_submit(&self) -> bool {
@@ -213,18 +198,30 @@ impl<X: Executor> Engine<X> {
     }
 
     /// Hands the latest step its masks as soon as the tokens that they follow from are committed.
-    fn supply_masks(&mut self) -> Result<(), EngineError> {
+    fn supply_masks(&mut self, sink: &mut impl Sink<C>) -> Result<(), EngineError> {
         let Some(masks) = self.scheduler.take_masks() else { return Ok(()) };
         let Some(&ticket) = self.in_flight.back() else { return Ok(()) };
-        self.executor.supply_masks(ticket, masks).map_err(|error| self.fail(EngineError::Executor(error)))
+        self.executor
+            .supply_masks(ticket, masks)
+            .map_err(|error| self.fail(EngineError::Executor(error), sink))
     }
 
-    /// True as long as a step has something to compute or to report.
+    /// True as long as a step has something to compute or to collect.
     pub fn has_work(&self) -> bool {
-        self.scheduler.has_sequences() || !self.in_flight.is_empty() || !self.events.is_empty()
+        self.scheduler.has_sequences() || !self.in_flight.is_empty()
     }
 
-    /// What the engine holds now. Cost: O(running).
+    /// True as long as a sequence is not over.
+    pub fn has_sequences(&self) -> bool {
+        self.scheduler.has_sequences()
+    }
+
+    /// Every sequence that is not over, and what is kept for it.
+    pub fn sequences(&self) -> impl Iterator<Item = (SequenceId, &C)> {
+        self.scheduler.sequences()
+    }
+
+    /// What the engine holds now.
     pub fn load(&self) -> EngineLoad {
         self.scheduler.load()
     }
@@ -253,17 +250,17 @@ impl<X: Executor> Engine<X> {
     }
 
     /// Every step in flight is lost.
-    fn fail(&mut self, error: EngineError) -> EngineError {
+    fn fail(&mut self, error: EngineError, sink: &mut impl Sink<C>) -> EngineError {
         for ticket in self.in_flight.drain(..) {
             // Void already, or of no use: whichever it says, the sequences of the step end.
             drop(self.executor.collect(ticket));
         }
-        self.scheduler.fail_in_flight(&mut self.events);
+        self.scheduler.fail_in_flight(sink);
         error
     }
 }
 
-impl<X> std::fmt::Debug for Engine<X> {
+impl<X, C> std::fmt::Debug for Engine<X, C> {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         formatter
             .debug_struct("Engine")

@@ -4,9 +4,8 @@
 //! on the device between steps. It knows nothing of queues, tenants or stop conditions, and it never decides which page
 //! belongs to whom: it writes and reads exactly the pages that a plan names.
 
-use crate::kv_cache::BlockTable;
 use crate::sequence::TokenId;
-use crate::step::{Page, StepOutput, StepPlan, TokenMask};
+use crate::step::{BlockTables, Page, StepOutput, StepPlan, TokenMask};
 
 pub mod cpu;
 #[cfg(feature = "cuda")]
@@ -122,28 +121,40 @@ impl ExecutorError {
     }
 }
 
-/// Verifies a plan against an executor's limits.
+/// Takes a plan's tables in, and verifies it against an executor's limits.
 ///
 /// # Errors
 /// [`ExecutorError::InvalidPlan`] or [`ExecutorError::UnknownToken`].
-pub(crate) fn check_plan(plan: &StepPlan, capacity: &Capacity) -> Result<(), ExecutorError> {
+pub(crate) fn check_plan(
+    plan: &StepPlan,
+    capacity: &Capacity,
+    tables: &mut BlockTables,
+) -> Result<(), ExecutorError> {
+    check_tables(plan, capacity)?;
+    plan.block_tables.iter().for_each(|table| tables.set(table));
+    check_rest(plan, capacity, tables).inspect_err(|_| tables.forget(plan))
+}
+
+/// The part of it that comes before a plan's tables are taken in.
+pub(crate) fn check_tables(plan: &StepPlan, capacity: &Capacity) -> Result<(), ExecutorError> {
+    plan.check_tables(capacity.max_seats, capacity.num_layer_groups, capacity.num_pages)
+        .map_err(ExecutorError::InvalidPlan)
+}
+
+/// The part that comes after.
+pub(crate) fn check_rest(
+    plan: &StepPlan,
+    capacity: &Capacity,
+    tables: &BlockTables,
+) -> Result<(), ExecutorError> {
     let &Capacity { num_pages, block_tokens, max_seats, max_step_tokens, context_limit, vocab_size, .. } =
         capacity;
-    plan.check(max_step_tokens, max_seats, block_tokens).map_err(ExecutorError::InvalidPlan)?;
+    plan.check(max_step_tokens, max_seats, block_tokens, tables).map_err(ExecutorError::InvalidPlan)?;
     if let Some(&token) = plan.tokens.iter().find(|token| **token >= vocab_size) {
         return Err(ExecutorError::UnknownToken { token, vocab_size });
     }
-    if !plan.rows.is_empty() && plan.num_layer_groups() != capacity.num_layer_groups as usize {
-        return Err(ExecutorError::InvalidPlan("another number of layer groups"));
-    }
     if plan.rows.iter().any(|row| row.end_position() > context_limit) {
         return Err(ExecutorError::InvalidPlan("a row beyond the context limit"));
-    }
-    // Without an early end, so that many are compared at once: almost always all are inside.
-    let is_outside =
-        |table: &BlockTable| table.blocks().iter().fold(false, |any, page| any | (*page >= num_pages));
-    if plan.block_tables.iter().any(is_outside) {
-        return Err(ExecutorError::InvalidPlan("a block table names a page outside the pool"));
     }
     let exists = |page: Page| match page {
         Page::Pool(page) => page < num_pages,

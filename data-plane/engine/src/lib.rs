@@ -34,10 +34,10 @@ pub use crate::engine::{
 pub use crate::executor::{Capacity, Executor, ExecutorError, LayoutId, Ticket};
 pub use crate::sampling::{Sampler, SamplingParams};
 pub use crate::sequence::{
-    Class, Commit, FinishReason, SequenceEvent, SequenceId, SequenceRequest, SequenceUsage, TenantIndex,
-    TokenId, Verdict,
+    Advance, Class, Commit, FinishReason, SequenceEvent, SequenceId, SequenceRequest, SequenceUsage, Sink,
+    TenantIndex, TokenId, Verdict,
 };
 pub use crate::step::{
-    Page, PageCopy, PlanRow, RowInput, Sample, Seat, SeatSetup, StepOutput, StepPlan, TokenLogprobs,
-    TokenMask,
+    BlockTables, Page, PageCopy, PlanRow, RowInput, Sample, Seat, SeatSetup, StepOutput, StepPlan,
+    TableUpdate, TokenLogprobs, TokenMask,
 };

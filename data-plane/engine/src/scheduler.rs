@@ -31,8 +31,8 @@ use std::collections::VecDeque;
 use crate::engine::{AddError, EngineConfig, EngineCounters, EngineLoad};
 use crate::executor::Capacity;
 use crate::kv_cache::KvCache;
-use crate::sequence::{Class, Commit, FinishReason, Sequence, SequenceEvent, SequenceId, SequenceRequest};
-use crate::step::{PlanRow, RowInput, Sample, Seat, StepPlan};
+use crate::sequence::{Class, Commit, FinishReason, Sequence, SequenceId, SequenceRequest, Sink};
+use crate::step::{PlanRow, RowInput, Sample, Seat, StepPlan, TableUpdate};
 use admission::AdmissionRound;
 use class_floor::ClassFloor;
 use fair_share::FairShare;
@@ -40,15 +40,19 @@ use slots::{Slot, Slots};
 use submission::{Submission, SubmittedRow};
 use waiting::{Entry, WaitingQueue};
 
-pub(crate) use commit::{OutputMismatch, StepTotals};
+pub(crate) use commit::OutputMismatch;
+pub(crate) use fair_share::AccountId;
 
-pub(crate) struct Scheduler {
+pub(crate) struct Scheduler<C> {
     config: EngineConfig,
     block_tokens: u32,
     vocab_size: u32,
-    slots: Slots,
+    slots: Slots<C>,
     /// Sequences with a seat, by admission. The order of a plan's rows.
     running: Vec<Slot>,
+    /// Of those, who was more than one token behind when the latest plan was made: they share the budget that its decodes
+    /// leave.
+    behind: Vec<Slot>,
     free_seats: Vec<Seat>,
     waiting: WaitingQueue,
     fair: FairShare,
@@ -63,7 +67,7 @@ pub(crate) struct Scheduler {
     counters: EngineCounters,
 }
 
-impl Scheduler {
+impl<C: Commit> Scheduler<C> {
     pub(crate) fn new(config: EngineConfig, capacity: &Capacity) -> Self {
         Self {
             config,
@@ -71,6 +75,7 @@ impl Scheduler {
             vocab_size: capacity.vocab_size,
             slots: Slots::default(),
             running: Vec::with_capacity(config.seats as usize),
+            behind: Vec::new(),
             free_seats: (0..config.seats).rev().map(Seat).collect(),
             waiting: WaitingQueue::default(),
             fair: FairShare::default(),
@@ -85,11 +90,7 @@ impl Scheduler {
     }
 
     /// Takes a request that is valid and can fit.
-    pub(crate) fn add(
-        &mut self,
-        request: SequenceRequest,
-        commit: Box<dyn Commit>,
-    ) -> Result<SequenceId, AddError> {
+    pub(crate) fn add(&mut self, request: SequenceRequest, commit: C) -> Result<SequenceId, AddError> {
         let waiting_tokens = self.waiting.num_tokens() + request.prompt.len() as u64;
         if self.waiting.total_len() >= self.config.waiting_max
             || waiting_tokens > self.config.waiting_tokens_max
@@ -98,25 +99,25 @@ impl Scheduler {
         }
         let id = SequenceId(self.next_id);
         self.next_id += 1;
-        self.fair.enter(request.tenant, request.tenant_weight);
-        let slot = self.slots.insert(Sequence::new(id, request, commit, self.block_tokens));
+        let account = self.fair.enter(request.tenant, request.tenant_weight);
+        let slot = self.slots.insert(Sequence::new(id, request, account, commit, self.block_tokens));
         self.enqueue(slot);
         Ok(id)
     }
 
     /// Ends a sequence. Its rows in flight are discarded.
-    pub(crate) fn cancel(&mut self, id: SequenceId, events: &mut Vec<SequenceEvent>) {
+    pub(crate) fn cancel(&mut self, id: SequenceId, sink: &mut impl Sink<C>) {
         if let Some(slot) = self.slots.find(id) {
-            self.retire(slot, FinishReason::Cancelled, events);
+            self.retire(slot, FinishReason::Cancelled, sink);
         }
     }
 
     /// Ends every sequence, as no step will succeed any more.
-    pub(crate) fn fail_all(&mut self, events: &mut Vec<SequenceEvent>) {
-        self.fail_in_flight(events);
+    pub(crate) fn fail_all(&mut self, sink: &mut impl Sink<C>) {
+        self.fail_in_flight(sink);
         for id in self.slots.iter().map(|sequence| sequence.id).collect::<Vec<_>>() {
             if let Some(slot) = self.slots.find(id) {
-                self.retire(slot, FinishReason::Error, events);
+                self.retire(slot, FinishReason::Error, sink);
             }
         }
     }
@@ -145,13 +146,18 @@ impl Scheduler {
         !self.slots.is_empty()
     }
 
+    /// Every sequence and what is kept for it.
+    pub(crate) fn sequences(&self) -> impl Iterator<Item = (SequenceId, &C)> {
+        self.slots.iter().map(|sequence| (sequence.id, &sequence.commit))
+    }
+
     pub(crate) fn counters(&self) -> &EngineCounters {
         &self.counters
     }
 
     pub(crate) fn load(&self) -> EngineLoad {
         let usage = self.kv.usage();
-        let prefilling = self.running.iter().map(|&slot| &self.slots[slot]).filter(|seq| !seq.is_decoding());
+        let prefilling = self.behind.iter().map(|&slot| &self.slots[slot]).filter(|seq| !seq.is_decoding());
         EngineLoad {
             running: self.num_running(),
             seats: self.config.seats,
@@ -172,24 +178,29 @@ impl Scheduler {
     fn enqueue(&mut self, slot: Slot) {
         let sequence = &self.slots[slot];
         let entry = Entry { id: sequence.id, slot, num_tokens: sequence.len() };
-        self.waiting.insert(sequence.class, sequence.tenant, entry);
+        self.waiting.insert(sequence.class, sequence.account, entry);
         self.admission_worthwhile = true;
     }
 
     fn fill_rows(&mut self, plan: &mut StepPlan) -> Submission {
-        let mut submission = Submission::new(self.running.len(), self.batch_lacks());
+        let mut submission = Submission::new(self.running.len());
+        submission.batch_lacks = self.waiting.len(Class::Batch) > 0;
         plan.rows.reserve_exact(self.running.len());
-        plan.block_tables.reserve_exact(self.running.len());
         plan.tokens.reserve(self.running.len());
         for &slot in &self.running {
             let sequence = &mut self.slots[slot];
             let num_tokens = std::mem::take(&mut sequence.planned_tokens);
             if num_tokens == 0 {
+                submission.batch_lacks |= sequence.class == Class::Batch && sequence.remaining() > 0;
                 continue;
             }
             let seat = sequence.seat.expect("it runs");
             if std::mem::take(&mut sequence.is_newly_seated) {
                 plan.seats.push(sequence.seat_setup(seat));
+            }
+            if std::mem::take(&mut sequence.has_new_table) {
+                let blocks = sequence.block_table.clone();
+                plan.block_tables.push(TableUpdate { seat, layer_group: 0, blocks });
             }
             let start = sequence.num_submitted_tokens;
             let end = start + num_tokens;
@@ -207,7 +218,6 @@ impl Scheduler {
             };
             submission.lacks_masks |= sample == Sample::Masked;
             plan.rows.push(PlanRow { sequence: sequence.id, seat, input, start_position: start, sample });
-            plan.block_tables.push(sequence.block_table.clone());
             submission.rows.push(SubmittedRow {
                 slot: Some(slot),
                 sequence: sequence.id,
@@ -220,14 +230,5 @@ impl Scheduler {
             sequence.pending_samples += u32::from(sample != Sample::No);
         }
         submission
-    }
-
-    /// A batch sequence wants to run in the step being planned and does not.
-    fn batch_lacks(&self) -> bool {
-        let idle = |slot: &Slot| {
-            let sequence = &self.slots[*slot];
-            sequence.class == Class::Batch && sequence.planned_tokens == 0 && sequence.remaining() > 0
-        };
-        self.waiting.len(Class::Batch) > 0 || self.running.iter().any(idle)
     }
 }

@@ -1,18 +1,19 @@
 //! A sequence: one prompt and the tokens generated after it, from arrival to its last event.
 //!
 //! Plain data owned by the scheduler: no channels, no locks, no clocks. What the outside sees of it is in
-//! [`SequenceRequest`] on the way in and [`SequenceEvent`] on the way out.
+//! [`SequenceRequest`] on the way in and a [`Sink`] on the way out.
 
-mod event;
 mod request;
+mod sink;
 
 use std::sync::Arc;
 
-pub use event::{FinishReason, SequenceEvent, SequenceUsage};
 pub use request::{Class, Commit, SequenceRequest, TenantIndex, Verdict};
+pub use sink::{Advance, FinishReason, SequenceEvent, SequenceUsage, Sink};
 
 use crate::kv_cache::{BlockHash, BlockTable, hash_block};
 use crate::sampling::SamplingParams;
+use crate::scheduler::AccountId;
 use crate::step::{Seat, SeatSetup};
 
 /// Index of a token in the model's vocabulary.
@@ -23,15 +24,16 @@ pub type TokenId = u32;
 pub struct SequenceId(pub u64);
 
 /// What the scheduler knows of a sequence. It holds pages as long as it has a seat, and waits otherwise.
-pub(crate) struct Sequence {
+pub(crate) struct Sequence<C> {
     pub(crate) id: SequenceId,
     pub(crate) class: Class,
-    pub(crate) tenant: TenantIndex,
+    /// Of its tenant.
+    pub(crate) account: AccountId,
     pub(crate) sampling: SamplingParams,
     pub(crate) logit_bias: Arc<[(TokenId, f32)]>,
     pub(crate) is_constrained: bool,
     pub(crate) stop_tokens: Vec<TokenId>,
-    pub(crate) commit: Box<dyn Commit>,
+    pub(crate) commit: C,
     max_tokens: u32,
 
     /// Prompt, then generated tokens.
@@ -56,6 +58,8 @@ pub(crate) struct Sequence {
     pub(crate) is_newly_seated: bool,
 
     pub(crate) block_table: BlockTable,
+    /// The next plan tells of its table.
+    pub(crate) has_new_table: bool,
     /// The block that it writes and holds alone already, so that nobody has to look again for each token.
     pub(crate) own_block: Option<u32>,
     /// Keys of the full blocks of `tokens`, as far as they were needed.
@@ -75,19 +79,20 @@ pub(crate) struct Sequence {
     pub(crate) seated_at_step: u64,
 }
 
-impl Sequence {
+impl<C> Sequence<C> {
     /// A waiting sequence. Hashes the prompt's full blocks, once.
     pub(crate) fn new(
         id: SequenceId,
         request: SequenceRequest,
-        commit: Box<dyn Commit>,
+        account: AccountId,
+        commit: C,
         block_tokens: u32,
     ) -> Self {
         let prompt_tokens = u32::try_from(request.prompt.len()).expect("checked against the context limit");
         let mut sequence = Self {
             id,
             class: request.class,
-            tenant: request.tenant,
+            account,
             sampling: request.sampling,
             logit_bias: request.logit_bias.into(),
             is_constrained: request.is_constrained,
@@ -106,6 +111,7 @@ impl Sequence {
             seat: None,
             is_newly_seated: false,
             block_table: BlockTable::default(),
+            has_new_table: false,
             own_block: None,
             chain: Vec::with_capacity((prompt_tokens / block_tokens) as usize),
             salt: BlockHash(request.cache_salt),
@@ -203,6 +209,7 @@ impl Sequence {
         self.num_submitted_tokens = self.num_computed_tokens;
         self.seat = Some(seat);
         self.is_newly_seated = true;
+        self.has_new_table = true;
         let newly_cached =
             self.num_computed_tokens.min(self.prompt_tokens).saturating_sub(self.furthest_computed);
         self.cached_prompt_tokens += newly_cached;

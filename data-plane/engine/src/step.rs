@@ -4,6 +4,10 @@
 //! that is known only after an earlier step: a row may take its input from its seat, where the device keeps the token
 //! sampled last, so that the next step is submitted before this one has been collected.
 
+mod block_tables;
+
+pub use block_tables::BlockTables;
+
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -13,16 +17,19 @@ use crate::sequence::{SequenceId, TokenId};
 
 /// One forward pass over a ragged batch.
 ///
-/// It takes effect in this order: seats, copies, rows. Invariants, held by the scheduler ([`StepPlan::check`] verifies
+/// It takes effect in this order: seats, tables, copies, rows. Invariants, held by the scheduler ([`StepPlan::check`] verifies
 /// what the plan alone shows):
 /// - each sequence has at most one row, each row one seat, and each row computes at least one token;
 /// - the rows' token ranges tile `tokens` in order, and the new tokens are at most the step's budget;
-/// - a row's block tables cover its positions `0..end_position`;
+/// - a row's block tables, told of in this plan or an earlier one, cover its positions `0..end_position`;
 /// - each page that a row writes is referenced by that row's sequence alone.
 #[derive(Debug, Default)]
 pub struct StepPlan {
     /// Sequences that take a seat with this step.
     pub seats: Vec<SeatSetup>,
+    /// Block tables of rows in this plan that are new, or have changed since the last plan that had them. An executor keeps
+    /// those of all seats ([`BlockTables`]), so that what a step costs the host does not grow with the context.
+    pub block_tables: Vec<TableUpdate>,
     /// Page copies to make before any row runs, in order: those from and to host memory (swap, transfer), then those within
     /// the pool (copy-on-write), of which there are at most two for each row.
     pub copies: Vec<PageCopy>,
@@ -30,8 +37,17 @@ pub struct StepPlan {
     pub tokens: Vec<TokenId>,
     /// The rows. Those that sample do so in this order in [`StepOutput`].
     pub rows: Vec<PlanRow>,
-    /// Pages by row and, within a row, by layer group: `[rows, layer groups]`. See [`StepPlan::block_table`].
-    pub block_tables: Vec<BlockTable>,
+}
+
+/// The pages that a seat has from now on in one layer group.
+#[derive(Clone, Debug)]
+pub struct TableUpdate {
+    /// Whose.
+    pub seat: Seat,
+    /// For which layers.
+    pub layer_group: u32,
+    /// All of them, in order of position.
+    pub blocks: BlockTable,
 }
 
 /// Index of what a device keeps for a running sequence: the token sampled last, its sampling parameters, its token
@@ -178,35 +194,46 @@ impl StepPlan {
         self.rows.iter().filter(|row| row.sample == Sample::Masked).count()
     }
 
-    /// Layer groups, by the number of tables a row has.
-    pub fn num_layer_groups(&self) -> usize {
-        self.block_tables.len().checked_div(self.rows.len()).unwrap_or(1)
-    }
-
-    /// Pages of a row in one layer group: position `p` lies in page `blocks()[p / block_tokens]`, at slot
-    /// `p % block_tokens`. It may hold more pages than this step needs.
-    pub fn block_table(&self, row: usize, layer_group: usize) -> &BlockTable {
-        &self.block_tables[row * self.num_layer_groups() + layer_group]
-    }
-
-    /// Verifies what the plan alone can show of its invariants.
+    /// Verifies that the plan's tables have a place among those of an executor, and pages in its pool.
     ///
     /// # Errors
     /// A fixed text that names the broken invariant.
-    pub fn check(&self, max_tokens: u32, max_rows: u32, block_tokens: u32) -> Result<(), &'static str> {
+    pub fn check_tables(
+        &self,
+        max_rows: u32,
+        num_layer_groups: u32,
+        num_pages: u32,
+    ) -> Result<(), &'static str> {
+        for table in &self.block_tables {
+            if table.seat.0 >= max_rows || table.layer_group >= num_layer_groups {
+                return Err("a block table of a seat or a layer group that does not exist");
+            }
+            if table.blocks.bound() > num_pages {
+                return Err("a block table names a page outside the pool");
+            }
+        }
+        Ok(())
+    }
+
+    /// Verifies what else of its invariants the plan can show, with the tables that it and earlier ones told of.
+    ///
+    /// # Errors
+    /// A fixed text that names the broken invariant.
+    pub fn check(
+        &self,
+        max_tokens: u32,
+        max_rows: u32,
+        block_tokens: u32,
+        tables: &BlockTables,
+    ) -> Result<(), &'static str> {
         if self.num_tokens() > max_tokens as usize {
             return Err("more new tokens than the step's budget");
         }
         if self.rows.len() > max_rows as usize {
             return Err("more rows than seats");
         }
-        if !self.rows.is_empty()
-            && (self.block_tables.is_empty() || !self.block_tables.len().is_multiple_of(self.rows.len()))
-        {
-            return Err("not as many block tables for each row");
-        }
         let mut next_token = 0;
-        for (index, row) in self.rows.iter().enumerate() {
+        for row in &self.rows {
             if row.seat.0 >= max_rows {
                 return Err("a seat that does not exist");
             }
@@ -217,8 +244,7 @@ impl StepPlan {
                 next_token = range.end;
             }
             let needed_blocks = row.end_position().div_ceil(block_tokens) as usize;
-            let is_short = |group| self.block_table(index, group).len() < needed_blocks;
-            if (0..self.num_layer_groups()).any(is_short) {
+            if tables.len(row.seat) < needed_blocks {
                 return Err("a block table is shorter than its row");
             }
         }

@@ -32,6 +32,7 @@ impl Detokenizer {
     }
 
     /// The characters that `token` completes. A control token completes none.
+    #[inline]
     pub fn push(&mut self, token: u32) -> &str {
         let mut bytes = self.model.token_bytes(token);
         if self.drop_space && !bytes.is_empty() {
@@ -56,6 +57,7 @@ pub(crate) struct Utf8Decoder {
 }
 
 impl Utf8Decoder {
+    #[inline]
     pub(crate) fn push<'a>(&'a mut self, bytes: &'a [u8]) -> &'a str {
         if self.pending.is_empty()
             && let Ok(whole) = std::str::from_utf8(bytes)

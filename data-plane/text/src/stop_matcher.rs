@@ -74,6 +74,7 @@ impl StopMatcher {
     }
 
     /// Takes the next piece of the text.
+    #[inline]
     pub fn push<'a>(&'a mut self, text: &'a str) -> StopStep<'a> {
         if self.stops.is_empty() {
             return StopStep { emit: text, matched: false };

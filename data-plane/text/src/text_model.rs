@@ -92,6 +92,7 @@ impl TextModel {
     }
 
     /// The bytes that a token adds to the text: none for control tokens and for ids that do not exist.
+    #[inline]
     pub fn token_bytes(&self, id: u32) -> &[u8] {
         self.encoder.vocabulary().text_bytes(id)
     }

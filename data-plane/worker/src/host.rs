@@ -2,12 +2,14 @@
 //! a bounded channel of arrivals and sees through a status that it publishes, and one that carries out what it gives
 //! ([`delivery`]).
 
+mod answer_text;
 mod attempt;
 mod delivery;
+mod outbox;
+mod parcel;
 mod rates;
 mod step_clock;
 mod step_loop;
-mod text_commit;
 
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -31,8 +33,6 @@ pub(crate) struct EngineStatus {
     pub(crate) load: EngineLoad,
     pub(crate) counters: EngineCounters,
     pub(crate) rates: Rates,
-    /// Attempts that the loop holds, waiting ones included.
-    pub(crate) attempts: usize,
     /// When the loop last did something, or went to sleep for lack of work.
     pub(crate) advanced: Instant,
 }

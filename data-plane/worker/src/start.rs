@@ -162,7 +162,7 @@ fn ready(versions: &Versions, executions: &ExecutionLog) -> Result<(), String> {
         if let VersionState::Ready(version) = state {
             loaded += 1;
             let status = *version.engine.status.borrow();
-            if status.attempts > 0 && status.advanced.elapsed() > STALL {
+            if status.load.sequences() > 0 && status.advanced.elapsed() > STALL {
                 return Err(format!("the step loop of {id} has not advanced for {} s", STALL.as_secs()));
             }
         }

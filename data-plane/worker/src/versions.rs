@@ -95,8 +95,8 @@ impl Versions {
     }
 
     /// Attempts over all engines, unloaded ones that still work included.
-    pub(crate) fn attempts(&self) -> usize {
-        self.live.lock().iter().map(|status| status.borrow().attempts).sum()
+    pub(crate) fn attempts(&self) -> u32 {
+        self.live.lock().iter().map(|status| status.borrow().load.sequences()).sum()
     }
 
     /// Drops every handle and waits for the step loops to end, which they do once their work is done.

@@ -38,18 +38,31 @@ impl StepMessage {
         }
     }
 
-    /// Appends an update.
+    /// Appends an update. What is said next of the same sequence is added to it.
+    #[inline]
     pub fn push(&mut self, update: Update<'_>) {
-        let entry = length(self.handles.len());
-        self.handles.push(update.handle);
-        self.num_tokens.push(length(update.tokens.len()));
+        if self.handles.last() != Some(&update.handle) {
+            self.handles.push(update.handle);
+            self.num_tokens.push(0);
+            self.text_bytes.push(0);
+        }
+        let last = self.handles.len() - 1;
+        self.num_tokens[last] += length(update.tokens.len());
         self.tokens.extend_from_slice(update.tokens);
-        self.text_bytes.push(length(update.text.len()));
+        self.text_bytes[last] += length(update.text.len());
         self.text.push_str(update.text);
-        if let Some(tokens) = update.cached_prompt_tokens {
+        if update.cached_prompt_tokens.is_some() || update.finished.is_some() {
+            self.note(length(last), update.cached_prompt_tokens, update.finished);
+        }
+    }
+
+    /// What is said once of a sequence.
+    #[cold]
+    fn note(&mut self, entry: u32, cached_prompt_tokens: Option<u64>, finished: Option<&Finished>) {
+        if let Some(tokens) = cached_prompt_tokens {
             self.cached.push(CachedPrompt { entry, tokens });
         }
-        if let Some(finished) = update.finished {
+        if let Some(finished) = finished {
             self.ended.push(Ended { entry, finished: Some(finished.clone()) });
         }
     }
@@ -132,6 +145,7 @@ impl<'a> Iterator for Updates<'a> {
     }
 }
 
+#[inline]
 fn length(length: usize) -> u32 {
     u32::try_from(length).expect("a step is far smaller than 2^32")
 }
@@ -175,6 +189,30 @@ mod tests {
             ]
         );
         assert_eq!(StepMessage::default().updates().next(), None);
+    }
+
+    #[test]
+    fn what_follows_on_a_sequence_is_one_update() {
+        let mut message = StepMessage::default();
+        message.push(Update {
+            handle: 3,
+            tokens: &[7],
+            text: "n",
+            cached_prompt_tokens: Some(16),
+            finished: None,
+        });
+        let finished = Finished { generated_tokens: 1, ..Finished::default() };
+        message.push(Update { handle: 3, text: "é", finished: Some(&finished), ..Update::default() });
+        message.push(Update { handle: 4, tokens: &[8], ..Update::default() });
+        let updates: Vec<_> = message.updates().map(Result::unwrap).collect();
+        let merged = Update {
+            handle: 3,
+            tokens: &[7],
+            text: "né",
+            cached_prompt_tokens: Some(16),
+            finished: Some(&finished),
+        };
+        assert_eq!(updates, [merged, Update { handle: 4, tokens: &[8], ..Update::default() }]);
     }
 
     #[test]

@@ -58,11 +58,13 @@ pub(crate) fn run((model, prompts, out): (&Path, &Path, &Path), is_tiny: bool) -
     for Prompt { name, ids } in prompts {
         let sampling = SamplingParams { logprobs: Some(TOP), ..SamplingParams::GREEDY };
         let request = request(ids.clone(), tokens, sampling);
-        let id = engine.add(request, Box::new(TakeAll))?;
+        let id = engine.add(request, TakeAll)?;
         answers.insert(id, Answer { name, prompt: ids, ..Answer::default() });
     }
     while engine.has_work() {
-        for event in engine.step()?.events {
+        let mut events = Vec::new();
+        engine.step(&mut events)?;
+        for event in events {
             let SequenceEvent::Token { id, token, logprobs } = event else { continue };
             let logprobs = logprobs.ok_or("a token without its log-probabilities")?;
             let answer = answers.get_mut(&id).ok_or("an answer to no prompt")?;

@@ -49,10 +49,12 @@ fn answers(executor: CudaExecutor, streams: u32, tokens: u32) -> Result<Answers,
         let sampling = SamplingParams { logprobs: Some(2), ..SamplingParams::GREEDY };
         let prompt = prompt(stream, 1 + 7 * stream, capacity.vocab_size);
         let request = request(prompt, tokens + stream, sampling);
-        answers.insert(engine.add(request, Box::new(TakeAll))?, Vec::new());
+        answers.insert(engine.add(request, TakeAll)?, Vec::new());
     }
     while engine.has_work() {
-        for event in engine.step()?.events {
+        let mut events = Vec::new();
+        engine.step(&mut events)?;
+        for event in events {
             if let SequenceEvent::Token { id, token, logprobs } = event {
                 answers.entry(id).or_default().push((token, logprobs.map(|logprobs| *logprobs)));
             }

@@ -104,7 +104,7 @@ impl Costs {
 }
 
 fn measure(
-    engine: &mut Engine<CudaExecutor>,
+    engine: &mut Engine<CudaExecutor, TakeAll>,
     extent: &Extent,
     streams: u32,
     what: &str,
@@ -118,7 +118,7 @@ fn measure(
     for stream in 0..streams {
         let prompt = prompt(1 + stream + 1000 * streams, prompt_tokens, vocab_size);
         let request = request(prompt, 8 * timed_steps, SamplingParams::GREEDY);
-        lengths.insert(engine.add(request, Box::new(TakeAll))?, 0);
+        lengths.insert(engine.add(request, TakeAll)?, 0);
     }
     while lengths.values().any(|length| *length == 0) {
         step(engine, &mut lengths)?;
@@ -149,18 +149,21 @@ fn measure(
     let decode = format!("decode, {what}, {context:.0} positions each");
     Measurement { what: decode.clone(), amount: prompts, unit: "tokens/s", seconds, work, peaks }.print();
     Measurement { what: decode, amount: work.bytes / 1e9, unit: "GB/s", seconds, work, peaks }.print();
-    lengths.keys().for_each(|id| engine.cancel(*id));
+    let mut ends = Vec::<SequenceEvent>::new();
+    lengths.keys().for_each(|id| engine.cancel(*id, &mut ends));
     while engine.has_work() {
-        engine.step()?;
+        engine.step(&mut ends)?;
     }
     Ok(())
 }
 
 fn step(
-    engine: &mut Engine<CudaExecutor>,
+    engine: &mut Engine<CudaExecutor, TakeAll>,
     lengths: &mut HashMap<SequenceId, u32>,
 ) -> Result<(), Box<dyn Error>> {
-    for event in engine.step()?.events {
+    let mut events = Vec::new();
+    engine.step(&mut events)?;
+    for event in events {
         match event {
             SequenceEvent::Token { id, .. } => *lengths.entry(id).or_default() += 1,
             SequenceEvent::Finished { reason, .. } => {

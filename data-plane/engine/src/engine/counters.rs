@@ -55,3 +55,10 @@ pub struct EngineLoad {
     /// Tokens of waiting and running sequences that are to be computed before their next token.
     pub queued_prefill_tokens: u64,
 }
+
+impl EngineLoad {
+    /// Sequences that are not over.
+    pub fn sequences(&self) -> u32 {
+        self.running + self.waiting_interactive + self.waiting_batch
+    }
+}

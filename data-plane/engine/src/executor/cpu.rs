@@ -19,7 +19,7 @@ use crate::model::ops::{CpuOps, Ops, ReferenceOps};
 use crate::model::{LoadError, ModelFacts, ModelFile};
 use crate::sampling::{Sampler, SeatState};
 use crate::sequence::TokenId;
-use crate::step::{Page, PlanRow, RowInput, Sample, StepOutput, StepPlan, TokenMask};
+use crate::step::{BlockTables, Page, PlanRow, RowInput, Sample, StepOutput, StepPlan, TokenMask};
 
 /// More threads than any CPU has; a larger number is a mistake in the configuration.
 const THREADS_MAX: usize = 1024;
@@ -60,6 +60,7 @@ pub struct ModelExecutor<O: Ops> {
     kv_capacity: KvCapacity,
     sampler: Sampler,
     seats: Vec<Option<SeatState>>,
+    block_tables: BlockTables,
     submitted: Option<Submitted>,
     next_ticket: u64,
 }
@@ -152,7 +153,9 @@ impl<O: Ops> ModelExecutor<O> {
         );
         let seats = vec![None; config.max_seats as usize];
         let sampler = Sampler::default();
-        Ok(Self { model, pool, capacity, kv_capacity, sampler, seats, submitted: None, next_ticket: 0 })
+        let block_tables = BlockTables::new(capacity.max_seats, capacity.num_layer_groups);
+        let (submitted, next_ticket) = (None, 0);
+        Ok(Self { model, pool, capacity, kv_capacity, sampler, seats, block_tables, submitted, next_ticket })
     }
 
     /// What the model is.
@@ -183,7 +186,7 @@ impl<O: Ops> ModelExecutor<O> {
             return StepOutput::default();
         }
         let tokens = self.input_tokens(&plan);
-        self.model.forward(&mut self.pool, &plan, &tokens);
+        self.model.forward(&mut self.pool, &plan, &self.block_tables, &tokens);
         let mut output = StepOutput::default();
         let mut masks = masks.into_iter();
         for (index, row) in plan.rows.iter().filter(|row| row.samples()).enumerate() {
@@ -221,15 +224,17 @@ impl<O: Ops> ModelExecutor<O> {
         tokens
     }
 
-    /// Every row's seat has been set up, by this plan or an earlier one.
+    /// Every row's seat has been set up, by this plan or an earlier one, and there is room for the plan.
     fn check_seats(&self, plan: &StepPlan) -> Result<(), ExecutorError> {
         let is_set_up = |row: &PlanRow| {
             self.seats[row.seat.0 as usize].is_some() || plan.seats.iter().any(|setup| setup.seat == row.seat)
         };
-        if plan.rows.iter().all(is_set_up) {
-            Ok(())
-        } else {
+        if !plan.rows.iter().all(is_set_up) {
             Err(ExecutorError::InvalidPlan("a seat that was never set up"))
+        } else if self.submitted.is_some() {
+            Err(ExecutorError::InvalidPlan("more plans in flight than stated"))
+        } else {
+            Ok(())
         }
     }
 }
@@ -239,12 +244,11 @@ impl<O: Ops> Executor for ModelExecutor<O> {
         self.capacity
     }
 
-    fn submit(&mut self, plan: StepPlan) -> Result<Ticket, ExecutorError> {
-        check_plan(&plan, &self.capacity)?;
-        self.check_seats(&plan)?;
-        if self.submitted.is_some() {
-            return Err(ExecutorError::InvalidPlan("more plans in flight than stated"));
-        }
+    fn submit(&mut self, mut plan: StepPlan) -> Result<Ticket, ExecutorError> {
+        check_plan(&plan, &self.capacity, &mut self.block_tables)?;
+        self.check_seats(&plan).inspect_err(|_| self.block_tables.forget(&plan))?;
+        // What the plan shares with the scheduler is let go: its tables grow while this one waits.
+        plan.block_tables.clear();
         let ticket = Ticket(self.next_ticket);
         self.next_ticket += 1;
         self.submitted = Some(Submitted { ticket, plan, masks: Vec::new() });

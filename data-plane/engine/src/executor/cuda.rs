@@ -23,8 +23,8 @@ pub use measure::random_weight_bytes;
 pub use weir_kernels::cuda::ops::{ActivationType, KvElement};
 pub use weir_kernels::cuda::{DeviceInfo, ProbeError, probe};
 
-use super::{Capacity, Executor, ExecutorError, Ticket, check_plan};
-use crate::step::{Page, PageCopy, SeatSetup, StepOutput, StepPlan, TokenMask};
+use super::{Capacity, Executor, ExecutorError, Ticket, check_rest, check_tables};
+use crate::step::{BlockTables, Page, PageCopy, SeatSetup, StepOutput, StepPlan, TokenMask};
 use model::{CudaModel, Extent};
 use steps::{Layout, Outputs, Step};
 
@@ -41,7 +41,7 @@ pub struct CudaExecutor {
     pages: DevicePages,
     seats: SeatTables,
     /// What the device's block tables hold.
-    tables: tables::HeldTables,
+    tables: BlockTables,
     /// How many alternatives each seat wants the log-probabilities of; `None` in one that was never set up.
     top_logprobs: Vec<Option<Option<u32>>>,
     /// Decode steps by batch size, smallest first.
@@ -55,16 +55,17 @@ pub struct CudaExecutor {
 }
 
 impl CudaExecutor {
-    fn run(&mut self, plan: &StepPlan, mut outputs: Outputs) -> Result<Step, CudaError> {
+    fn run(
+        &mut self,
+        plan: &StepPlan,
+        changes: &tables::Changes<'_>,
+        mut outputs: Outputs,
+    ) -> Result<Step, CudaError> {
         for setup in &plan.seats {
             self.set_seat(setup)?;
         }
         let within_pool = self.copy_through_host(&plan.copies)?;
         let layout = Layout::of(plan, &self.top_logprobs);
-        let mut changes = tables::Changes::new(self.inputs.max_entries());
-        for (index, row) in plan.rows.iter().enumerate() {
-            self.tables.update(row.seat.0 as usize, plan.block_table(index, 0).blocks(), &mut changes);
-        }
         self.pages.set_tables(&self.device, &changes.whole)?;
         self.inputs.submit(
             &self.device,
@@ -83,6 +84,21 @@ impl CudaExecutor {
         self.next_ticket += 1;
         let lacks_masks = layout.num_unmasked < layout.samples.len();
         Ok(Step { ticket, layout, lacks_masks, ended: self.device.record()?, outputs })
+    }
+
+    /// Checks a plan whose tables are taken in; room for what it gives.
+    fn check(&mut self, plan: &StepPlan) -> Result<Outputs, ExecutorError> {
+        check_rest(plan, &self.capacity, &self.tables)?;
+        let is_set_up = |seat: usize| {
+            self.top_logprobs[seat].is_some() || plan.seats.iter().any(|setup| setup.seat.0 as usize == seat)
+        };
+        if !plan.rows.iter().all(|row| is_set_up(row.seat.0 as usize)) {
+            return Err(ExecutorError::InvalidPlan("a seat that was never set up"));
+        }
+        if self.in_flight.back().is_some_and(|step| step.lacks_masks) {
+            return Err(ExecutorError::InvalidPlan("the step before still lacks its masks"));
+        }
+        self.outputs.pop().ok_or(ExecutorError::InvalidPlan("more plans in flight than stated"))
     }
 
     fn set_seat(&mut self, setup: &SeatSetup) -> Result<(), CudaError> {
@@ -176,19 +192,12 @@ impl Executor for CudaExecutor {
     }
 
     fn submit(&mut self, plan: StepPlan) -> Result<Ticket, ExecutorError> {
-        check_plan(&plan, &self.capacity)?;
-        let is_set_up = |seat: usize| {
-            self.top_logprobs[seat].is_some() || plan.seats.iter().any(|setup| setup.seat.0 as usize == seat)
-        };
-        if !plan.rows.iter().all(|row| is_set_up(row.seat.0 as usize)) {
-            return Err(ExecutorError::InvalidPlan("a seat that was never set up"));
-        }
-        if self.in_flight.back().is_some_and(|step| step.lacks_masks) {
-            return Err(ExecutorError::InvalidPlan("the step before still lacks its masks"));
-        }
-        let outputs = self.outputs.pop();
-        let outputs = outputs.ok_or(ExecutorError::InvalidPlan("more plans in flight than stated"))?;
-        let step = self.run(&plan, outputs).map_err(device_error)?;
+        check_tables(&plan, &self.capacity)?;
+        let mut changes = tables::Changes::new(self.inputs.max_entries());
+        plan.block_tables.iter().for_each(|table| changes.note(table, &mut self.tables));
+        // Of a plan that is refused the device is told nothing.
+        let outputs = self.check(&plan).inspect_err(|_| self.tables.forget(&plan))?;
+        let step = self.run(&plan, &changes, outputs).map_err(device_error)?;
         let ticket = step.ticket;
         self.in_flight.push_back(step);
         Ok(ticket)

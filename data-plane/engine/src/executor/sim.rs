@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use super::{Capacity, Executor, ExecutorError, LayoutId, Ticket, check_plan};
 use crate::sampling::noise::{GOLDEN_GAMMA, mix};
 use crate::sequence::TokenId;
-use crate::step::{PlanRow, Sample, StepOutput, StepPlan, TokenLogprobs, TokenMask};
+use crate::step::{BlockTables, PlanRow, Sample, StepOutput, StepPlan, TokenLogprobs, TokenMask};
 
 /// Positions of a page, as on real devices.
 const BLOCK_TOKENS: u32 = 16;
@@ -56,7 +56,10 @@ impl CostModel {
 /// The token that a seed gives at a position, of those that a mask allows; `None` if it allows none.
 pub fn token_at(seed: u64, position: u32, vocab_size: u32, mask: Option<&TokenMask>) -> Option<TokenId> {
     let hash = mix(seed.wrapping_add(u64::from(position).wrapping_mul(GOLDEN_GAMMA)));
-    let Some(mask) = mask else { return TokenId::try_from(hash % u64::from(vocab_size)).ok() };
+    let Some(mask) = mask else {
+        // The upper bits of the product: as even as a remainder, and much quicker.
+        return TokenId::try_from((u128::from(hash) * u128::from(vocab_size)) >> 64).ok();
+    };
     let is_allowed =
         |token: &TokenId| mask.get((token / 32) as usize).is_some_and(|word| word >> (token % 32) & 1 == 1);
     let num_allowed = (0..vocab_size).filter(is_allowed).count();
@@ -69,6 +72,7 @@ pub fn token_at(seed: u64, position: u32, vocab_size: u32, mask: Option<&TokenMa
 pub struct SimExecutor {
     config: SimConfig,
     seats: Vec<SimSeat>,
+    tables: BlockTables,
     in_flight: VecDeque<Step>,
     next_ticket: u64,
     /// When the device has run all that was submitted.
@@ -100,7 +104,8 @@ impl SimExecutor {
     /// A device that is idle.
     pub fn new(config: SimConfig) -> Self {
         let seats = vec![SimSeat::default(); config.max_seats as usize];
-        Self { config, seats, in_flight: VecDeque::new(), next_ticket: 0, idle_at: Instant::now() }
+        let tables = BlockTables::new(config.max_seats, 1);
+        Self { config, seats, tables, in_flight: VecDeque::new(), next_ticket: 0, idle_at: Instant::now() }
     }
 
     fn sampled_row(&self, row: &PlanRow) -> SampledRow {
@@ -131,7 +136,7 @@ impl Executor for SimExecutor {
     }
 
     fn submit(&mut self, plan: StepPlan) -> Result<Ticket, ExecutorError> {
-        check_plan(&plan, &self.capacity())?;
+        check_plan(&plan, &self.capacity(), &mut self.tables)?;
         for setup in &plan.seats {
             let logprobs = setup.sampling.logprobs.is_some();
             self.seats[setup.seat.0 as usize] = SimSeat { seed: setup.sampling.seed, logprobs };

@@ -9,12 +9,15 @@ use super::BlockId;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct BlockTable {
     blocks: Arc<Vec<BlockId>>,
+    /// No block's id is as large.
+    bound: BlockId,
 }
 
 impl BlockTable {
     /// A table that holds these blocks.
     pub fn new(blocks: Vec<BlockId>) -> Self {
-        Self { blocks: Arc::new(blocks) }
+        let bound = blocks.iter().max().map_or(0, |largest| largest.saturating_add(1));
+        Self { blocks: Arc::new(blocks), bound }
     }
 
     /// The block ids, one for each started block of positions.
@@ -32,11 +35,19 @@ impl BlockTable {
         self.blocks.is_empty()
     }
 
+    /// A bound of the block ids: none is as large. Known without looking at them, so that a plan is checked against its pool
+    /// quickly; it may be above what a table holds that once held others.
+    pub fn bound(&self) -> BlockId {
+        self.bound
+    }
+
     pub(super) fn push(&mut self, block: BlockId) {
+        self.bound = self.bound.max(block.saturating_add(1));
         Arc::make_mut(&mut self.blocks).push(block);
     }
 
     pub(super) fn replace(&mut self, index: usize, block: BlockId) {
+        self.bound = self.bound.max(block.saturating_add(1));
         Arc::make_mut(&mut self.blocks)[index] = block;
     }
 }

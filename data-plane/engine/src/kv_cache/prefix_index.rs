@@ -21,8 +21,7 @@ const HASHED_AT_ONCE: usize = 16;
 
 /// Extends a chain by one full block. The chain's root is the cache salt.
 pub fn hash_block(parent: &BlockHash, tokens: &[TokenId]) -> BlockHash {
-    let mut hasher = Sha256::new();
-    hasher.update(parent.0);
+    let mut hasher = Sha256::new_with_prefix(parent.0);
     for tokens in tokens.chunks(HASHED_AT_ONCE) {
         let mut bytes = [0; 4 * HASHED_AT_ONCE];
         for (word, token) in bytes.chunks_exact_mut(4).zip(tokens) {

@@ -12,9 +12,9 @@ use super::model_file::ModelFile;
 use super::ops::{Ops, Projection};
 use super::scratch::{Rows, Scratch};
 use super::weights::{LayerWeights, Weights};
-use crate::kv_cache::BlockTable;
+use crate::kv_cache::BlockId;
 use crate::sequence::TokenId;
-use crate::step::{PlanRow, StepPlan};
+use crate::step::{BlockTables, PlanRow, StepPlan};
 
 /// A loaded model with the memory of its activations.
 #[derive(Debug)]
@@ -57,11 +57,16 @@ impl<O: Ops> Model<O> {
 
     /// Runs a checked plan: stores keys and values of all its tokens in their pages, and leaves the logits of its sampling
     /// rows to be read by [`Model::logits`]. `tokens`: the new tokens of all rows, one row after another.
-    pub(crate) fn forward(&mut self, pool: &mut PagePool, plan: &StepPlan, tokens: &[TokenId]) {
+    pub(crate) fn forward(
+        &mut self,
+        pool: &mut PagePool,
+        plan: &StepPlan,
+        tables: &BlockTables,
+        tokens: &[TokenId],
+    ) {
         let Self { ops, facts, weights, rope, scratch } = self;
         let mut step = scratch.step(facts, tokens.len(), plan.num_samples());
-        let tables = (0..plan.rows.len()).map(|row| plan.block_table(row, 0));
-        let spans: Vec<_> = plan.rows.iter().zip(tables).map(|(row, table)| span(row, table)).collect();
+        let spans: Vec<_> = plan.rows.iter().map(|row| span(row, tables.blocks(row.seat, 0))).collect();
         step.rope.fill(
             rope,
             plan.rows.iter().flat_map(|row| row.start_position..row.end_position()).map(|p| p as usize),
@@ -92,12 +97,8 @@ impl<O: Ops> Model<O> {
     }
 }
 
-fn span<'a>(row: &PlanRow, table: &'a BlockTable) -> SequenceSpan<'a> {
-    SequenceSpan {
-        first_position: row.start_position as usize,
-        num_rows: row.num_tokens(),
-        block_table: table.blocks(),
-    }
+fn span<'a>(row: &PlanRow, block_table: &'a [BlockId]) -> SequenceSpan<'a> {
+    SequenceSpan { first_position: row.start_position as usize, num_rows: row.num_tokens(), block_table }
 }
 
 /// `hidden += attention(rms_norm(hidden))`.

@@ -8,7 +8,7 @@ use crate::executor::cpu::{CpuConfig, CpuExecutor, ReferenceExecutor};
 use crate::kv_cache::BlockTable;
 use crate::{
     Executor, ExecutorError, Page, PageCopy, PlanRow, RowInput, Sample, SamplingParams, Seat, SeatSetup,
-    SequenceId, StepPlan, Ticket,
+    SequenceId, StepPlan, TableUpdate, Ticket,
 };
 
 fn config() -> CpuConfig {
@@ -151,7 +151,7 @@ fn plan(tokens: &[u32], start_position: u32, pages: &[u32]) -> StepPlan {
         copies: Vec::new(),
         tokens: tokens.to_vec(),
         rows: vec![PlanRow { sequence, seat, input, start_position, sample: Sample::Token }],
-        block_tables: vec![BlockTable::new(pages.to_vec())],
+        block_tables: vec![table(0, pages)],
     }
 }
 
@@ -164,6 +164,10 @@ fn setup(sampling: SamplingParams) -> SeatSetup {
         history: Vec::new(),
         prompt_tokens: 0,
     }
+}
+
+fn table(seat: u32, pages: &[u32]) -> TableUpdate {
+    TableUpdate { seat: Seat(seat), layer_group: 0, blocks: BlockTable::new(pages.to_vec()) }
 }
 
 fn copy(from: u32, to: u32) -> PageCopy {
@@ -192,9 +196,10 @@ fn plans_beyond_the_limits_are_refused() {
         StepPlan { seats: Vec::new(), ..plan(&[1], 0, &[0]) },
         StepPlan { block_tables: Vec::new(), ..plan(&[1], 0, &[0]) },
         StepPlan {
-            block_tables: vec![BlockTable::new(vec![0]), BlockTable::new(vec![1])],
+            block_tables: vec![TableUpdate { layer_group: 1, ..table(0, &[1]) }],
             ..plan(&[1], 0, &[0])
         },
+        StepPlan { block_tables: vec![table(4, &[0])], ..plan(&[1], 0, &[0]) },
     ] {
         assert!(matches!(executor.submit(bad), Err(ExecutorError::InvalidPlan(_))));
     }

@@ -8,7 +8,7 @@ use super::budget::PrefillBudget;
 use super::slots::Slot;
 use super::waiting::{Offer, Offers};
 use super::{Class, Scheduler};
-use crate::sequence::Sequence;
+use crate::sequence::{Commit, Sequence};
 
 /// Sequences that a step tries beyond the first that does not fit: bounds the time that a long queue of
 /// unfitting sequences takes from each step.
@@ -40,7 +40,7 @@ impl AdmissionRound {
     }
 }
 
-impl Scheduler {
+impl<C: Commit> Scheduler<C> {
     pub(super) fn reopen_admission_now_and_then(&mut self) {
         if self.step.is_multiple_of(RETRY_STEPS) && self.waiting.total_len() > 0 {
             self.admission_worthwhile = true;
@@ -148,15 +148,16 @@ impl Scheduler {
             sequence.was_admitted = true;
             self.counters.admitted += 1;
             let uncached = sequence.prompt_tokens - sequence.cached_prompt_tokens;
-            self.fair.charge(sequence.tenant, super::fair_share::INPUT_WEIGHT * f64::from(uncached));
+            self.fair.charge(sequence.account, super::fair_share::INPUT_WEIGHT * f64::from(uncached));
         }
-        self.waiting.remove(sequence.class, sequence.tenant, sequence.id);
+        self.waiting.remove(sequence.class, sequence.account, sequence.id);
         self.running.push(slot);
+        self.behind.push(slot);
         offers.taken(offer, &self.waiting, &self.fair);
     }
 
     /// All that is known, and the first token to be generated unless it is the only one.
-    fn blocks_to_admit(&self, sequence: &Sequence) -> u32 {
+    fn blocks_to_admit(&self, sequence: &Sequence<C>) -> u32 {
         (sequence.len() + 1).min(sequence.final_positions()).div_ceil(self.block_tokens)
     }
 

@@ -4,18 +4,9 @@ use super::Scheduler;
 use super::fair_share::{INPUT_WEIGHT, OUTPUT_WEIGHT};
 use super::slots::Slot;
 use super::submission::SubmittedRow;
-use crate::sequence::{Class, FinishReason, SequenceEvent, SequenceId, TokenId, Verdict};
-use crate::step::{Sample, StepOutput, TokenLogprobs};
-
-/// What a step computed.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct StepTotals {
-    /// By row.
-    pub(crate) computed: Vec<(SequenceId, u32)>,
-    pub(crate) num_rows: u32,
-    pub(crate) prefill_tokens: u32,
-    pub(crate) decode_tokens: u32,
-}
+use crate::engine::StepReport;
+use crate::sequence::{Advance, Class, Commit, FinishReason, Sink, TokenId, Verdict};
+use crate::step::{Sample, StepOutput};
 
 /// The output has another number of tokens than the plan has sampling rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,45 +15,53 @@ pub(crate) struct OutputMismatch {
     pub(crate) sampled: usize,
 }
 
-impl Scheduler {
+impl<C: Commit> Scheduler<C> {
     /// Commits the oldest submission in flight.
     ///
     /// # Errors
     /// [`OutputMismatch`], with nothing changed: follow up with [`Self::fail_in_flight`].
     pub(crate) fn commit(
         &mut self,
-        output: StepOutput,
-        events: &mut Vec<SequenceEvent>,
-    ) -> Result<StepTotals, OutputMismatch> {
+        output: &StepOutput,
+        sink: &mut impl Sink<C>,
+    ) -> Result<StepReport, OutputMismatch> {
         let rows = self.in_flight.front().map_or(&[][..], |submission| &submission.rows);
-        check(rows, &output)?;
-        let Some(submission) = self.in_flight.pop_front() else { return Ok(StepTotals::default()) };
-        let mut totals = StepTotals {
-            computed: Vec::with_capacity(submission.rows.len()),
+        check(rows, output)?;
+        let Some(submission) = self.in_flight.pop_front() else { return Ok(StepReport::default()) };
+        let live = submission.rows.iter().filter(|row| row.slot.is_some());
+        sink.collected(live.map(|row| row.num_tokens).sum());
+        let mut report = StepReport {
             num_rows: u32::try_from(submission.rows.len()).expect("at most as many as seats"),
-            ..StepTotals::default()
+            ..StepReport::default()
         };
-        // Almost every row gives a token, and few of them end a sequence.
-        events.reserve(submission.rows.len() + submission.rows.len() / 8);
         let mut class_cost = [0.0; 2];
-        let mut num_tokens = output.num_tokens.into_iter();
-        let (mut tokens, mut logprobs) = (output.tokens.into_iter(), output.logprobs.into_iter());
+        let mut num_tokens = output.num_tokens.iter().map(|num_tokens| *num_tokens as usize);
+        let (mut tokens, mut logprobs) = (&output.tokens[..], &output.logprobs[..]);
         for row in submission.rows {
-            let sampled = match row.sample {
-                Sample::No => None,
-                Sample::Token | Sample::Masked => num_tokens.next(),
-            };
-            let token = sampled.filter(|num_tokens| *num_tokens > 0).and_then(|_| tokens.next());
-            let logprobs = if row.has_logprobs && token.is_some() { logprobs.next() } else { None };
+            let num_tokens = if row.sample == Sample::No { None } else { num_tokens.next() };
+            let given = take(&mut tokens, num_tokens.unwrap_or(0));
+            let logprobs = take(&mut logprobs, if row.has_logprobs { given.len() } else { 0 });
             let Some(slot) = row.slot else { continue };
             let sequence = &mut self.slots[slot];
             sequence.in_flight -= 1;
-            sequence.pending_samples -= u32::from(sampled.is_some());
-            totals.computed.push((sequence.id, row.num_tokens));
+            sequence.pending_samples -= u32::from(num_tokens.is_some());
             let class = sequence.class;
-            class_cost[class as usize] += self.advance(slot, row.num_tokens, &mut totals);
-            if sampled.is_none() || self.take_token(slot, token, logprobs, events) {
-                self.give_way_if_due(slot);
+            class_cost[class as usize] += self.advance(slot, row.num_tokens, &mut report);
+            let (accepted, end) = match num_tokens {
+                None => (0, None),
+                Some(0) => (0, Some(FinishReason::Error)),
+                Some(_) => self.take_tokens(slot, given),
+            };
+            let sequence = &mut self.slots[slot];
+            let advance = Advance {
+                computed: row.num_tokens,
+                tokens: &given[..accepted],
+                logprobs: &logprobs[..accepted.min(logprobs.len())],
+            };
+            sink.advanced(sequence.id, &mut sequence.commit, advance);
+            match end {
+                Some(reason) => self.retire(slot, reason, sink),
+                None => self.give_way_if_due(slot),
             }
         }
         self.release(&submission.releases);
@@ -71,8 +70,8 @@ impl Scheduler {
             class_cost[Class::Batch as usize],
             submission.batch_lacks,
         );
-        self.count_step(&totals);
-        Ok(totals)
+        self.count_step(&report);
+        Ok(report)
     }
 
     /// Who was to give way does so as soon as nothing in flight names it.
@@ -85,7 +84,7 @@ impl Scheduler {
 
     /// The submitted tokens are computed: full blocks become findable. Returns the service this was to its class;
     /// recomputing is none.
-    fn advance(&mut self, slot: Slot, num_tokens: u32, totals: &mut StepTotals) -> f64 {
+    fn advance(&mut self, slot: Slot, num_tokens: u32, report: &mut StepReport) -> f64 {
         let sequence = &mut self.slots[slot];
         let start = sequence.num_computed_tokens;
         let is_decode = num_tokens == 1 && start >= sequence.prompt_tokens.max(sequence.furthest_computed);
@@ -99,51 +98,57 @@ impl Scheduler {
             sequence.published_blocks += 1;
         }
         if is_decode {
-            totals.decode_tokens += 1;
+            report.decode_tokens += 1;
             return OUTPUT_WEIGHT;
         }
-        totals.prefill_tokens += num_tokens;
+        report.prefill_tokens += num_tokens;
         self.counters.recomputed_tokens += u64::from(recomputed);
         INPUT_WEIGHT * f64::from(num_tokens - recomputed)
     }
 
-    /// False if the sequence is over.
-    fn take_token(
-        &mut self,
-        slot: Slot,
-        token: Option<TokenId>,
-        logprobs: Option<TokenLogprobs>,
-        events: &mut Vec<SequenceEvent>,
-    ) -> bool {
+    /// Appends what was sampled up to the token that ends the sequence, if one does. Returns how many that is, and why it
+    /// is over.
+    fn take_tokens(&mut self, slot: Slot, given: &[TokenId]) -> (usize, Option<FinishReason>) {
         let sequence = &mut self.slots[slot];
-        let Some(token) = token.filter(|token| *token < self.vocab_size) else {
-            self.retire(slot, FinishReason::Error, events);
-            return false;
-        };
-        sequence.tokens.push(token);
-        self.counters.generated_tokens += 1;
-        self.fair.charge(sequence.tenant, OUTPUT_WEIGHT);
-        events.push(SequenceEvent::Token { id: sequence.id, token, logprobs: logprobs.map(Box::new) });
-        let stops = sequence.stop_tokens.contains(&token) || sequence.commit.commit(token) == Verdict::Stop;
-        if stops {
-            self.retire(slot, FinishReason::Stop, events);
-        } else if sequence.reached_max_tokens() {
-            self.retire(slot, FinishReason::Length, events);
-        } else {
-            return true;
+        let mut accepted = 0;
+        let mut end = None;
+        while end.is_none()
+            && let Some(&token) = given.get(accepted)
+        {
+            if token >= self.vocab_size {
+                end = Some(FinishReason::Error);
+                break;
+            }
+            accepted += 1;
+            sequence.tokens.push(token);
+            if sequence.stop_tokens.contains(&token) || sequence.commit.commit(token) == Verdict::Stop {
+                end = Some(FinishReason::Stop);
+            } else if sequence.reached_max_tokens() {
+                end = Some(FinishReason::Length);
+            }
         }
-        false
+        self.counters.generated_tokens += accepted as u64;
+        #[expect(clippy::cast_precision_loss, reason = "a handful of tokens")]
+        self.fair.charge(sequence.account, OUTPUT_WEIGHT * accepted as f64);
+        (accepted, end)
     }
 
-    fn count_step(&mut self, totals: &StepTotals) {
+    fn count_step(&mut self, report: &StepReport) {
         let counters = &mut self.counters;
         counters.steps += 1;
-        counters.rows_sum += u64::from(totals.num_rows);
-        counters.rows_max = counters.rows_max.max(totals.num_rows);
-        counters.rows_last = totals.num_rows;
-        counters.prefill_tokens += u64::from(totals.prefill_tokens);
-        counters.decode_tokens += u64::from(totals.decode_tokens);
+        counters.rows_sum += u64::from(report.num_rows);
+        counters.rows_max = counters.rows_max.max(report.num_rows);
+        counters.rows_last = report.num_rows;
+        counters.prefill_tokens += u64::from(report.prefill_tokens);
+        counters.decode_tokens += u64::from(report.decode_tokens);
     }
+}
+
+/// The first `count` of what is left. The output was checked to have as many.
+fn take<'a, T>(left: &mut &'a [T], count: usize) -> &'a [T] {
+    let (taken, rest) = left.split_at(count);
+    *left = rest;
+    taken
 }
 
 /// Every sampling row has its entry and at most one token, and every token that was to have them its log-probabilities.

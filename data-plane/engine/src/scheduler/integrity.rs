@@ -4,10 +4,10 @@ use std::collections::HashSet;
 
 use super::{Class, Scheduler};
 use crate::kv_cache::BlockId;
-use crate::sequence::Sequence;
+use crate::sequence::{Commit, Sequence};
 use crate::step::Sample;
 
-impl Scheduler {
+impl<C: Commit> Scheduler<C> {
     /// # Errors
     /// A text that names the broken invariant.
     pub(crate) fn check_integrity(&self) -> Result<(), String> {
@@ -60,7 +60,7 @@ impl Scheduler {
     }
 
     /// What a sequence believes to be in flight is what the submissions hold.
-    fn check_rows_of(&self, sequence: &Sequence) -> Result<(), String> {
+    fn check_rows_of(&self, sequence: &Sequence<C>) -> Result<(), String> {
         let id = sequence.id;
         let rows = self.in_flight.iter().flat_map(|submission| &submission.rows);
         let own: Vec<_> = rows.filter(|row| row.slot.is_some() && row.sequence == id).collect();

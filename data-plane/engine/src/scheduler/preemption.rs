@@ -9,8 +9,9 @@ use std::cmp::Ordering;
 
 use super::slots::Slot;
 use super::{Class, Scheduler};
+use crate::sequence::Commit;
 
-impl Scheduler {
+impl<C: Commit> Scheduler<C> {
     /// Frees a seat if one is missing, and at least `num_blocks` pages, for a waiting sequence, if those who must
     /// yield to it hold as much; else changes nothing. False as well if they will be free only when the submissions in
     /// flight are collected.
@@ -63,7 +64,7 @@ impl Scheduler {
             (Class::Interactive, Class::Batch) => false,
             (Class::Interactive, Class::Interactive) | (Class::Batch, Class::Batch) => {
                 self.step - running.seated_at_step >= u64::from(self.config.seat_quantum_steps)
-                    && self.fair.counter(running.tenant) > self.fair.counter(waiting.tenant)
+                    && self.fair.counter(running.account) > self.fair.counter(waiting.account)
             }
         }
     }
@@ -79,7 +80,7 @@ impl Scheduler {
         let (a, b) = (&self.slots[a], &self.slots[b]);
         let is_batch = |class| class == Class::Batch && self.floor.batch_yields();
         let by_class = is_batch(a.class).cmp(&is_batch(b.class));
-        let by_service = || self.fair.counter(a.tenant).total_cmp(&self.fair.counter(b.tenant));
+        let by_service = || self.fair.counter(a.account).total_cmp(&self.fair.counter(b.account));
         by_class.then_with(by_service).then_with(|| a.id.cmp(&b.id))
     }
 
@@ -105,6 +106,7 @@ impl Scheduler {
         self.counters.preemptions += 1;
         let index = self.running.iter().position(|&running| running == slot).expect("it runs");
         self.running.remove(index);
+        self.behind.retain(|&behind| behind != slot);
         self.enqueue(slot);
         index
     }

@@ -9,8 +9,9 @@ use super::admission::AdmissionRound;
 use super::budget::PrefillBudget;
 use super::slots::Slot;
 use super::{Class, Scheduler};
+use crate::sequence::Commit;
 
-impl Scheduler {
+impl<C: Commit> Scheduler<C> {
     pub(super) fn plan_prefills(
         &mut self,
         class: Class,
@@ -29,16 +30,13 @@ impl Scheduler {
     /// A chunk for the earliest admitted, and for everyone whom it completes.
     fn plan_first_chunks(&mut self, class: Class, budget: &mut PrefillBudget) {
         let mut is_earliest = true;
-        for index in 0..self.running.len() {
+        for index in 0..self.behind.len() {
             if budget.is_spent() {
                 return;
             }
-            let slot = self.running[index];
+            let slot = self.behind[index];
             let sequence = &self.slots[slot];
-            if sequence.class != class
-                || sequence.planned_tokens >= sequence.remaining()
-                || sequence.pending_samples > 0
-            {
+            if sequence.class != class || sequence.planned_tokens >= sequence.remaining() {
                 continue;
             }
             if is_earliest || sequence.remaining() <= self.config.chunk_tokens {
@@ -50,11 +48,11 @@ impl Scheduler {
 
     /// What is left goes to the earliest admitted, as many chunks as it needs, then to the next.
     fn plan_further_chunks(&mut self, class: Class, budget: &mut PrefillBudget) {
-        for index in 0..self.running.len() {
+        for index in 0..self.behind.len() {
             if budget.is_spent() {
                 return;
             }
-            let slot = self.running[index];
+            let slot = self.behind[index];
             if self.slots[slot].class == class {
                 while self.plan_chunk(slot, budget) {}
             }
@@ -66,8 +64,7 @@ impl Scheduler {
         let sequence = &mut self.slots[slot];
         let start = sequence.num_submitted_tokens + sequence.planned_tokens;
         let end = sequence.num_submitted_tokens + sequence.remaining();
-        // Decodes are planned, or sit out, before this.
-        if start >= end || sequence.pending_samples > 0 {
+        if start >= end {
             return false;
         }
         let num_tokens = budget.take_chunk(start, end);

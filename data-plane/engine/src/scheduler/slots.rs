@@ -8,15 +8,20 @@ use crate::sequence::{Sequence, SequenceId};
 /// Index of a live sequence; reused after it is retired.
 pub(super) type Slot = usize;
 
-#[derive(Default)]
-pub(super) struct Slots {
-    sequences: Vec<Option<Sequence>>,
+pub(super) struct Slots<C> {
+    sequences: Vec<Option<Sequence<C>>>,
     free: Vec<Slot>,
     by_id: HashMap<SequenceId, Slot>,
 }
 
-impl Slots {
-    pub(super) fn insert(&mut self, sequence: Sequence) -> Slot {
+impl<C> Default for Slots<C> {
+    fn default() -> Self {
+        Self { sequences: Vec::new(), free: Vec::new(), by_id: HashMap::new() }
+    }
+}
+
+impl<C> Slots<C> {
+    pub(super) fn insert(&mut self, sequence: Sequence<C>) -> Slot {
         let id = sequence.id;
         let slot = self.free.pop().unwrap_or_else(|| {
             self.sequences.push(None);
@@ -27,7 +32,7 @@ impl Slots {
         slot
     }
 
-    pub(super) fn remove(&mut self, slot: Slot) -> Sequence {
+    pub(super) fn remove(&mut self, slot: Slot) -> Sequence<C> {
         let sequence = self.sequences[slot].take().expect("a slot in use");
         self.by_id.remove(&sequence.id);
         self.free.push(slot);
@@ -42,23 +47,23 @@ impl Slots {
         self.by_id.is_empty()
     }
 
-    pub(super) fn iter(&self) -> impl Iterator<Item = &Sequence> {
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Sequence<C>> {
         self.sequences.iter().flatten()
     }
 }
 
-impl Index<Slot> for Slots {
-    type Output = Sequence;
+impl<C> Index<Slot> for Slots<C> {
+    type Output = Sequence<C>;
 
     #[inline]
-    fn index(&self, slot: Slot) -> &Sequence {
+    fn index(&self, slot: Slot) -> &Sequence<C> {
         self.sequences[slot].as_ref().expect("a slot in use")
     }
 }
 
-impl IndexMut<Slot> for Slots {
+impl<C> IndexMut<Slot> for Slots<C> {
     #[inline]
-    fn index_mut(&mut self, slot: Slot) -> &mut Sequence {
+    fn index_mut(&mut self, slot: Slot) -> &mut Sequence<C> {
         self.sequences[slot].as_mut().expect("a slot in use")
     }
 }

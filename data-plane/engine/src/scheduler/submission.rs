@@ -3,7 +3,7 @@
 use super::Scheduler;
 use super::slots::Slot;
 use crate::kv_cache::BlockTable;
-use crate::sequence::{FinishReason, SequenceEvent, SequenceId};
+use crate::sequence::{Commit, FinishReason, SequenceId, Sink};
 use crate::step::{Sample, Seat, TokenMask};
 
 /// A plan in flight.
@@ -13,7 +13,7 @@ pub(super) struct Submission {
     pub(super) rows: Vec<SubmittedRow>,
     /// Seats and pages of sequences that ended while this was the last submission to name them.
     pub(super) releases: Vec<(Seat, BlockTable)>,
-    /// A batch sequence had to stand back for it.
+    /// A batch sequence wanted to run in it and does not.
     pub(super) batch_lacks: bool,
     /// Rows of it wait for masks.
     pub(super) lacks_masks: bool,
@@ -30,12 +30,17 @@ pub(super) struct SubmittedRow {
 }
 
 impl Submission {
-    pub(super) fn new(max_rows: usize, batch_lacks: bool) -> Self {
-        Self { rows: Vec::with_capacity(max_rows), releases: Vec::new(), batch_lacks, lacks_masks: false }
+    pub(super) fn new(max_rows: usize) -> Self {
+        Self {
+            rows: Vec::with_capacity(max_rows),
+            releases: Vec::new(),
+            batch_lacks: false,
+            lacks_masks: false,
+        }
     }
 }
 
-impl Scheduler {
+impl<C: Commit> Scheduler<C> {
     /// Whether the latest submission still lacks its masks: nothing may follow it then.
     pub(crate) fn lacks_masks(&self) -> bool {
         self.in_flight.back().is_some_and(|submission| submission.lacks_masks)
@@ -91,23 +96,23 @@ impl Scheduler {
     }
 
     /// Ends every sequence of the latest submission, which the executor did not take.
-    pub(crate) fn fail_latest(&mut self, events: &mut Vec<SequenceEvent>) {
+    pub(crate) fn fail_latest(&mut self, sink: &mut impl Sink<C>) {
         let Some(submission) = self.in_flight.pop_back() else { return };
         for slot in submission.rows.iter().filter_map(|row| row.slot) {
             self.slots[slot].in_flight -= 1;
-            self.retire(slot, FinishReason::Error, events);
+            self.retire(slot, FinishReason::Error, sink);
         }
         self.release(&submission.releases);
     }
 
     /// Ends every sequence of every submission in flight; what they wrote cannot be relied on.
-    pub(crate) fn fail_in_flight(&mut self, events: &mut Vec<SequenceEvent>) {
+    pub(crate) fn fail_in_flight(&mut self, sink: &mut impl Sink<C>) {
         let submissions = std::mem::take(&mut self.in_flight);
         for submission in &submissions {
             for row in &submission.rows {
                 if let Some(slot) = row.slot.filter(|_| self.slots.find(row.sequence) == row.slot) {
                     self.slots[slot].in_flight = 0;
-                    self.retire(slot, FinishReason::Error, events);
+                    self.retire(slot, FinishReason::Error, sink);
                 }
             }
         }

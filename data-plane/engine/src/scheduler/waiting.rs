@@ -3,9 +3,9 @@
 use std::cmp::{Ordering, Reverse};
 use std::collections::{BinaryHeap, HashMap, VecDeque};
 
-use super::fair_share::FairShare;
+use super::fair_share::{AccountId, FairShare};
 use super::slots::Slot;
-use crate::sequence::{Class, SequenceId, TenantIndex};
+use crate::sequence::{Class, SequenceId};
 
 /// A waiting sequence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,7 +19,7 @@ pub(super) struct Entry {
 #[derive(Debug, Default)]
 struct ClassQueue {
     /// By arrival; tenants without a waiting sequence have no entry.
-    tenants: HashMap<TenantIndex, VecDeque<Entry>>,
+    tenants: HashMap<AccountId, VecDeque<Entry>>,
     len: u32,
 }
 
@@ -45,7 +45,7 @@ impl WaitingQueue {
     }
 
     /// Adds by arrival: a preempted sequence goes back before those that came after it.
-    pub(super) fn insert(&mut self, class: Class, tenant: TenantIndex, entry: Entry) {
+    pub(super) fn insert(&mut self, class: Class, tenant: AccountId, entry: Entry) {
         self.num_tokens += u64::from(entry.num_tokens);
         let queue = self.queue_mut(class);
         queue.len += 1;
@@ -55,7 +55,7 @@ impl WaitingQueue {
     }
 
     /// Takes one out; a sequence that does not wait is a bug of the caller.
-    pub(super) fn remove(&mut self, class: Class, tenant: TenantIndex, id: SequenceId) {
+    pub(super) fn remove(&mut self, class: Class, tenant: AccountId, id: SequenceId) {
         let queue = self.queue_mut(class);
         let entries = queue.tenants.get_mut(&tenant).expect("the tenant has a waiting sequence");
         let index = entries.binary_search_by_key(&id, |entry| entry.id).expect("the sequence waits");
@@ -97,7 +97,7 @@ impl WaitingQueue {
 pub(super) struct Offer {
     counter: f64,
     pub(super) entry: Entry,
-    pub(super) tenant: TenantIndex,
+    pub(super) tenant: AccountId,
     index: usize,
 }
 
@@ -123,7 +123,7 @@ impl Offers {
         self.push(offer.tenant, offer.index, fair.counter(offer.tenant), waiting);
     }
 
-    fn push(&mut self, tenant: TenantIndex, index: usize, counter: f64, waiting: &WaitingQueue) {
+    fn push(&mut self, tenant: AccountId, index: usize, counter: f64, waiting: &WaitingQueue) {
         let entries = waiting.queue(self.class).tenants.get(&tenant);
         if let Some(&entry) = entries.and_then(|entries| entries.get(index)) {
             self.heap.push(Reverse(Offer { counter, entry, tenant, index }));

@@ -55,7 +55,8 @@ pub enum Verdict {
 /// Runs inside the engine's commit for each new token (detokenizer and stop matcher), so that nothing after a
 /// stop is computed into the answer, delivered or counted. Must be quick: the whole batch waits for it.
 ///
-/// It is not called for a token in [`SequenceRequest::stop_tokens`], and it is dropped as the sequence ends.
+/// It is not called for a token in [`SequenceRequest::stop_tokens`]. The engine keeps it as long as the sequence lives,
+/// lends it to the [`super::Sink`], and gives it back at the end.
 pub trait Commit: Send {
     /// Takes the next token and says whether it is the last.
     fn commit(&mut self, token: TokenId) -> Verdict;
@@ -64,5 +65,15 @@ pub trait Commit: Send {
     /// is constrained, while the forward pass that gives its logits may be running already.
     fn mask(&mut self) -> Option<TokenMask> {
         None
+    }
+}
+
+impl<C: Commit + ?Sized> Commit for Box<C> {
+    fn commit(&mut self, token: TokenId) -> Verdict {
+        (**self).commit(token)
+    }
+
+    fn mask(&mut self) -> Option<TokenMask> {
+        (**self).mask()
     }
 }

@@ -62,13 +62,13 @@ pub(crate) fn answers<X: Executor>(
     run(&mut engine(executor), requests)
 }
 
-pub(crate) fn engine<X: Executor>(executor: X) -> Engine<X> {
+pub(crate) fn engine<X: Executor>(executor: X) -> Engine<X, Box<dyn Commit>> {
     Engine::new(EngineConfig::for_capacity(&executor.capacity()), executor).unwrap()
 }
 
 /// The same on an engine that may have run others before.
 pub(crate) fn run<X: Executor>(
-    engine: &mut Engine<X>,
+    engine: &mut Engine<X, Box<dyn Commit>>,
     requests: &[SequenceRequest],
 ) -> BTreeMap<SequenceId, Vec<(TokenId, Option<TokenLogprobs>)>> {
     let commits = requests.iter().map(|_| Box::new(Free) as Box<dyn Commit>).collect();
@@ -77,7 +77,7 @@ pub(crate) fn run<X: Executor>(
 
 /// The same with what decides about each one's tokens.
 pub(crate) fn run_with<X: Executor>(
-    engine: &mut Engine<X>,
+    engine: &mut Engine<X, Box<dyn Commit>>,
     requests: &[SequenceRequest],
     commits: Vec<Box<dyn Commit>>,
 ) -> BTreeMap<SequenceId, Vec<(TokenId, Option<TokenLogprobs>)>> {
@@ -86,7 +86,9 @@ pub(crate) fn run_with<X: Executor>(
         answers.insert(engine.add(request.clone(), commit).unwrap(), Vec::new());
     }
     while engine.has_work() {
-        for event in engine.step().unwrap().events {
+        let mut events = Vec::new();
+        engine.step(&mut events).unwrap();
+        for event in events {
             match event {
                 SequenceEvent::Token { id, token, logprobs } => {
                     answers.get_mut(&id).unwrap().push((token, logprobs.map(|logprobs| *logprobs)));
@@ -150,12 +152,13 @@ fn a_device_that_fails_is_a_fatal_error_and_no_panic() {
     let stand_in = StandIn::load();
     let file = ModelFile::open(&model_path()).unwrap();
     let executor = CudaExecutor::load_file(&file, &config()).unwrap();
-    let mut engine = Engine::new(EngineConfig::for_capacity(&executor.capacity()), executor).unwrap();
+    let mut engine = engine(executor);
     engine.add(request(&[1, 2, 3], 4, SamplingParams::GREEDY), Box::new(Free)).unwrap();
     stand_in.fail_execution(20, Failure::IllegalAddress);
-    let error = std::iter::repeat_with(|| engine.step()).take(3).find_map(Result::err).unwrap();
+    let mut ends = Vec::new();
+    let error = std::iter::repeat_with(|| engine.step(&mut ends)).take(3).find_map(Result::err).unwrap();
     assert!(error.is_fatal(), "{error}");
-    let ends = engine.fail_all().events;
+    engine.fail_all(&mut ends);
     assert!(
         matches!(ends.last(), Some(SequenceEvent::Finished { reason: FinishReason::Error, .. })),
         "{ends:?}"

@@ -119,7 +119,7 @@ fn fail_a_step(harness: &mut Harness, operation: &Operation) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 300, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 3000, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn every_sequence_gets_its_tokens_whatever_happens_around_it(

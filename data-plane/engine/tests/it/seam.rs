@@ -8,7 +8,7 @@ use weir_engine::executor::cuda::CudaExecutor;
 use weir_engine::kv_cache::BlockTable;
 use weir_engine::{
     Commit, Executor, Page, PageCopy, PlanRow, RowInput, Sample, SamplingParams, Seat, SeatSetup,
-    SequenceEvent, SequenceId, SequenceRequest, StepPlan, TokenId, TokenMask, Verdict,
+    SequenceEvent, SequenceId, SequenceRequest, StepPlan, TableUpdate, TokenId, TokenMask, Verdict,
 };
 use weir_stand_in::StandIn;
 
@@ -74,11 +74,13 @@ fn a_sequence_cancelled_in_flight_leaves_its_neighbour_and_no_page_behind() {
     let mut tokens = Vec::new();
     let mut steps = 0;
     while engine.has_work() {
+        let mut events = Vec::new();
         // Two steps are in flight here, and both have rows of it.
         if steps == 3 {
-            engine.cancel(cancelled);
+            engine.cancel(cancelled, &mut events);
         }
-        for event in engine.step().unwrap().events {
+        engine.step(&mut events).unwrap();
+        for event in events {
             match event {
                 SequenceEvent::Token { id, token, .. } if id == kept => tokens.push((token, None)),
                 SequenceEvent::Token { .. } => assert!(steps < 3, "nothing comes after the end"),
@@ -110,7 +112,7 @@ fn plan(tokens: &[TokenId], start_position: u32, page: u32) -> StepPlan {
         copies: Vec::new(),
         tokens: tokens.to_vec(),
         rows: vec![PlanRow { sequence, seat, input, start_position, sample: Sample::Token }],
-        block_tables: vec![BlockTable::new(vec![page])],
+        block_tables: vec![TableUpdate { seat, layer_group: 0, blocks: BlockTable::new(vec![page]) }],
     }
 }
 

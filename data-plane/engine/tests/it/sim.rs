@@ -46,15 +46,17 @@ impl Commit for Only {
     }
 }
 
-fn engine(cost: CostModel) -> Engine<SimExecutor> {
+fn engine(cost: CostModel) -> Engine<SimExecutor, Box<dyn Commit>> {
     let executor = SimExecutor::new(config(cost));
     Engine::new(EngineConfig::for_capacity(&executor.capacity()), executor).unwrap()
 }
 
-fn run(engine: &mut Engine<SimExecutor>) -> Vec<(SequenceId, TokenId)> {
+fn run(engine: &mut Engine<SimExecutor, Box<dyn Commit>>) -> Vec<(SequenceId, TokenId)> {
     let mut tokens = Vec::new();
     while engine.has_work() {
-        for event in engine.step().unwrap().events {
+        let mut events = Vec::new();
+        engine.step(&mut events).unwrap();
+        for event in events {
             if let SequenceEvent::Token { id, token, .. } = event {
                 tokens.push((id, token));
             }

@@ -3,13 +3,13 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use weir_engine::{FinishReason, SequenceRequest, SequenceUsage, TokenId};
+use weir_engine::{Commit, FinishReason, SequenceRequest, SequenceUsage, TokenId, Verdict};
 use weir_schemas::records::ExecutionOutcome;
 use weir_schemas::rpc::step_message::Update;
 use weir_schemas::rpc::worker as wire;
 use weir_text::StopMatcher;
 
-use super::text_commit::ShownText;
+use super::answer_text::AnswerText;
 use crate::execution::{OpenExecution, Used, micros};
 use crate::session::{CancelHandle, Session};
 
@@ -31,13 +31,13 @@ pub(super) struct Arrival {
     pub(super) prompt_tokens: u64,
 }
 
-/// The same, once the engine has it.
+/// The same, once the engine has it, which keeps this and lends it with all it tells.
 #[derive(Debug)]
-pub(super) struct Attempt {
+pub(crate) struct Attempt {
     pub(super) session: Arc<Session>,
     pub(super) handle: u64,
     arrival: Arrival,
-    shown: ShownText,
+    text: AnswerText,
     prompt_computed: u64,
     generated: u64,
     first_scheduled: Option<Instant>,
@@ -49,12 +49,12 @@ pub(super) struct Attempt {
 }
 
 impl Attempt {
-    pub(super) fn new(session: Arc<Session>, handle: u64, arrival: Arrival, shown: ShownText) -> Self {
+    pub(super) fn new(session: Arc<Session>, handle: u64, arrival: Arrival, text: AnswerText) -> Self {
         Self {
             session,
             handle,
             arrival,
-            shown,
+            text,
             prompt_computed: 0,
             generated: 0,
             first_scheduled: None,
@@ -76,18 +76,15 @@ impl Attempt {
         }
     }
 
-    pub(super) fn token(&mut self, now: Instant) {
+    /// A step that was over at `now` gave these tokens: says so.
+    pub(super) fn tokens(&mut self, tokens: &[TokenId], now: Instant, message: &mut wire::StepMessage) {
         self.first_token.get_or_insert(now);
         self.last_token = Some(now);
-        self.generated += 1;
-    }
-
-    /// Says what a step gave.
-    pub(super) fn update(&mut self, tokens: &[TokenId], message: &mut wire::StepMessage) {
+        self.generated += tokens.len() as u64;
         let (handle, cached_prompt_tokens) = (self.handle, self.tell_cached());
-        self.shown.take(|text| {
-            message.push(Update { handle, tokens, text, cached_prompt_tokens, finished: None });
-        });
+        let text = self.text.pending();
+        message.push(Update { handle, tokens, text, cached_prompt_tokens, finished: None });
+        self.text.taken();
     }
 
     /// What it has used so far.
@@ -130,16 +127,11 @@ impl Attempt {
         (used, outcome, finished)
     }
 
-    /// Says the last of it, with the tokens of its last step.
-    pub(super) fn last_update(
-        &mut self,
-        tokens: &[TokenId],
-        finished: &wire::Finished,
-        message: &mut wire::StepMessage,
-    ) {
-        let (handle, cached_prompt_tokens) = (self.handle, self.tell_cached());
-        let text = &self.shown.finish();
-        message.push(Update { handle, tokens, text, cached_prompt_tokens, finished: Some(finished) });
+    /// Says the last of it.
+    pub(super) fn last_words(&mut self, finished: &wire::Finished, message: &mut wire::StepMessage) {
+        self.text.finish();
+        let text = self.text.pending();
+        message.push(Update { handle: self.handle, text, finished: Some(finished), ..Update::default() });
     }
 
     /// Said once, with the first token.
@@ -169,6 +161,12 @@ impl Attempt {
             decode_us: between(self.first_token, self.last_token),
             device_us: micros(self.device),
         }
+    }
+}
+
+impl Commit for Attempt {
+    fn commit(&mut self, token: TokenId) -> Verdict {
+        if self.text.push(token) { Verdict::Stop } else { Verdict::Continue }
     }
 }
 

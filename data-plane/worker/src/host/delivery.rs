@@ -1,139 +1,145 @@
 //! What steps gave, on its way out: their records are written, then the gateways are told. A thread of its own beside the
 //! step loop's, so that the loop waits for no file: now and then a write takes as long as several steps.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use foldhash::fast::FixedState;
+use parking_lot::{Condvar, Mutex};
 use weir_engine::SequenceId;
-use weir_schemas::records::ExecutionOutcome;
-use weir_schemas::rpc::worker::StepMessage;
 
+use super::parcel::{Note, Parcel};
 use super::spawn_guarded;
 use crate::execution::{OpenExecution, Used};
-use crate::session::Session;
 
 /// Steps that may wait to be delivered. A disk that stands still then holds the step loop back, and memory stays bounded.
 const PARCELS_MAX: usize = 64;
-/// A message begins with room for so many sequences, which spares the first few of its growths.
-const UPDATES: usize = 32;
-
-/// What is to be recorded, in order, and then said: one message for each session.
-#[derive(Default)]
-pub(super) struct Parcel {
-    notes: Vec<Note>,
-    messages: HashMap<u64, (Arc<Session>, StepMessage), FixedState>,
-}
-
-/// Something for the execution log.
-pub(super) enum Note {
-    /// The engine has it: its records come from here on.
-    Opened(SequenceId, OpenExecution),
-    Progress(SequenceId, Used),
-    /// It is over, and so is its handle in the session.
-    Closed(SequenceId, Used, ExecutionOutcome, (Arc<Session>, u64)),
-    /// The engine does not have it.
-    Refused(OpenExecution, ExecutionOutcome, (Arc<Session>, u64)),
-}
-
-impl Parcel {
-    pub(super) fn note(&mut self, note: Note) {
-        self.notes.push(note);
-    }
-
-    /// What is to be said to a session.
-    pub(super) fn message_to(&mut self, session: &Arc<Session>) -> &mut StepMessage {
-        let message = self.messages.entry(session.id);
-        &mut message.or_insert_with(|| (session.clone(), StepMessage::for_updates(UPDATES))).1
-    }
-
-    fn is_empty(&self) -> bool {
-        self.notes.is_empty() && self.messages.is_empty()
-    }
-}
-
-enum Item {
-    Parcel(Parcel),
-    /// Answered when all before it is out.
-    Flush(SyncSender<()>),
-}
+/// With nothing more to deliver the thread looks again after this long before it waits to be woken. Waking it costs the
+/// step loop some microseconds: so while steps follow each other more quickly than this, nobody has to.
+const NAP: Duration = Duration::from_micros(50);
 
 /// The step loop's end. Dropped, it waits until everything is out.
 pub(super) struct Delivery {
-    items: Option<SyncSender<Item>>,
+    queue: Arc<Queue>,
     thread: Option<JoinHandle<()>>,
+}
+
+#[derive(Default)]
+struct Queue {
+    state: Mutex<State>,
+    /// There are parcels again, or the last has come, for a thread that is asleep.
+    more: Condvar,
+    /// All that was in the queue is taken.
+    taken: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    parcels: VecDeque<Parcel>,
+    /// The thread delivers what it took.
+    is_delivering: bool,
+    is_asleep: bool,
+    is_closed: bool,
 }
 
 impl Delivery {
     pub(super) fn start(name: &str) -> std::io::Result<Self> {
-        let (items, receiver) = sync_channel(PARCELS_MAX);
-        let thread = spawn_guarded(format!("deliver-{name}"), move || deliver(&receiver))?;
-        Ok(Self { items: Some(items), thread: Some(thread) })
+        let queue = Arc::new(Queue::default());
+        let source = queue.clone();
+        let thread = spawn_guarded(format!("deliver-{name}"), move || deliver(&source))?;
+        Ok(Self { queue, thread: Some(thread) })
     }
 
-    pub(super) fn hand_over(&self, parcel: Parcel) {
-        if !parcel.is_empty() {
-            self.send(Item::Parcel(parcel));
+    /// Takes all that is in the parcel. Waits only if far too much waits already.
+    pub(super) fn hand_over(&self, parcel: &mut Parcel) {
+        if parcel.is_empty() {
+            return;
         }
+        let mut state = self.queue.state.lock();
+        self.queue.taken.wait_while(&mut state, |state| state.parcels.len() >= PARCELS_MAX);
+        state.parcels.push_back(parcel.take());
+        self.wake(&mut state);
     }
 
     /// Waits until everything that was handed over is out.
     pub(super) fn flush(&self) {
-        let (flushed, wait) = sync_channel(1);
-        self.send(Item::Flush(flushed));
-        let answer = wait.recv();
-        debug_assert!(answer.is_ok(), "the thread outlives its channel");
+        let mut state = self.queue.state.lock();
+        self.queue.taken.wait_while(&mut state, |state| state.is_delivering || !state.parcels.is_empty());
     }
 
-    fn send(&self, item: Item) {
-        // The thread ends with the process or after this.
-        drop(self.items.as_ref().map(|items| items.send(item)));
+    fn wake(&self, state: &mut State) {
+        if std::mem::take(&mut state.is_asleep) {
+            self.queue.more.notify_one();
+        }
     }
 }
 
 impl Drop for Delivery {
     fn drop(&mut self) {
-        self.items = None;
+        let mut state = self.queue.state.lock();
+        state.is_closed = true;
+        self.wake(&mut state);
+        drop(state);
         drop(self.thread.take().map(JoinHandle::join));
     }
 }
 
-fn deliver(items: &Receiver<Item>) {
-    let mut open: HashMap<SequenceId, OpenExecution, FixedState> = HashMap::default();
-    while let Ok(item) = items.recv() {
-        let Parcel { notes, messages } = match item {
-            Item::Parcel(parcel) => parcel,
-            Item::Flush(answer) => {
-                let heard = answer.send(());
-                debug_assert!(heard.is_ok(), "who asked waits for it");
-                continue;
-            }
-        };
-        // The records first: what a gateway is told must survive this process.
-        for note in notes {
-            match note {
-                Note::Opened(id, execution) => drop(open.insert(id, execution)),
-                Note::Progress(id, used) => {
-                    if let Some(execution) = open.get_mut(&id) {
-                        execution.progress(used);
-                    }
-                }
-                Note::Closed(id, used, outcome, (session, handle)) => {
-                    if let Some(execution) = open.remove(&id) {
-                        execution.close(used, outcome);
-                    }
-                    session.finished(handle);
-                }
-                Note::Refused(execution, outcome, (session, handle)) => {
-                    execution.close(Used::default(), outcome);
-                    session.finished(handle);
-                }
+impl Queue {
+    /// All that waits, oldest first; waits for it. `None` at the end.
+    fn take(&self) -> Option<VecDeque<Parcel>> {
+        let mut state = self.state.lock();
+        state.is_delivering = false;
+        self.taken.notify_all();
+        if state.parcels.is_empty() && !state.is_closed {
+            drop(state);
+            std::thread::sleep(NAP);
+            state = self.state.lock();
+            while state.parcels.is_empty() && !state.is_closed {
+                state.is_asleep = true;
+                self.more.wait(&mut state);
             }
         }
-        for (session, message) in messages.into_values() {
-            session.send(message);
+        state.is_delivering = true;
+        let parcels = std::mem::take(&mut state.parcels);
+        self.taken.notify_all();
+        if parcels.is_empty() { None } else { Some(parcels) }
+    }
+}
+
+fn deliver(queue: &Queue) {
+    let mut open: HashMap<SequenceId, OpenExecution, FixedState> = HashMap::default();
+    while let Some(parcels) = queue.take() {
+        for Parcel { notes, messages, .. } in parcels {
+            // The records first: what a gateway is told must survive this process.
+            for note in notes {
+                write(note, &mut open);
+            }
+            for (session, message) in messages {
+                session.send(message);
+            }
+        }
+    }
+}
+
+fn write(note: Note, open: &mut HashMap<SequenceId, OpenExecution, FixedState>) {
+    match note {
+        Note::Opened(id, execution) => drop(open.insert(id, execution)),
+        Note::Progress(id, used) => {
+            if let Some(execution) = open.get_mut(&id) {
+                execution.progress(used);
+            }
+        }
+        Note::Closed(id, used, outcome, (session, handle)) => {
+            if let Some(execution) = open.remove(&id) {
+                execution.close(used, outcome);
+            }
+            session.finished(handle);
+        }
+        Note::Refused(execution, outcome, (session, handle)) => {
+            execution.close(Used::default(), outcome);
+            session.finished(handle);
         }
     }
 }

@@ -11,11 +11,11 @@ use std::time::Duration;
 use super::model::{CudaModel, Extent, Loader};
 use super::needs::Needs;
 use super::steps::Outputs;
-use super::tables::HeldTables;
 use super::{CudaExecutor, IN_FLIGHT};
 use crate::executor::{Capacity, LayoutId};
 use crate::model::weights::Weights;
 use crate::model::{LoadError, ModelFacts, ModelFile};
+use crate::step::BlockTables;
 
 const BLOCK_TOKENS: usize = weir_kernels::kv::BLOCK_TOKENS;
 /// Splits of 256 positions over all decoding rows, for each of which a head's unfinished sums are kept.
@@ -171,7 +171,7 @@ impl CudaExecutor {
             graphs.len()
         );
         Ok(Self {
-            tables: HeldTables::new(limits.seats),
+            tables: BlockTables::new(config.max_seats, 1),
             top_logprobs: vec![None; limits.seats],
             capacity: capacity(config, facts, context_limit, (num_pages, page_bytes, layout)),
             device,

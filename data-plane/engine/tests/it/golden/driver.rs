@@ -7,7 +7,8 @@ use weir_engine::executor::cpu::ModelExecutor;
 use weir_engine::kv_cache::{BlockId, BlockTable};
 use weir_engine::model::ops::Ops;
 use weir_engine::{
-    Executor, PlanRow, RowInput, Sample, SamplingParams, Seat, SeatSetup, SequenceId, StepPlan, TokenId,
+    Executor, PlanRow, RowInput, Sample, SamplingParams, Seat, SeatSetup, SequenceId, StepPlan, TableUpdate,
+    TokenId,
 };
 
 const BLOCK_TOKENS: usize = 16;
@@ -50,7 +51,8 @@ pub(crate) fn step<O: Ops>(executor: &mut ModelExecutor<O>, parts: &[Part<'_>]) 
             start_position: u32::try_from(positions.start).unwrap(),
             sample: Sample::Token,
         });
-        plan.block_tables.push(BlockTable::new(lane.pages[..positions.end.div_ceil(BLOCK_TOKENS)].to_vec()));
+        let blocks = BlockTable::new(lane.pages[..positions.end.div_ceil(BLOCK_TOKENS)].to_vec());
+        plan.block_tables.push(TableUpdate { seat, layer_group: 0, blocks });
     }
     let ticket = executor.submit(plan).unwrap();
     executor.collect(ticket).unwrap().tokens

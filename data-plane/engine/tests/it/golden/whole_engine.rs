@@ -36,7 +36,7 @@ impl Commit for TakeAll {
     }
 }
 
-fn engine() -> Engine<CpuExecutor> {
+fn engine() -> Engine<CpuExecutor, TakeAll> {
     let executor = CpuExecutor::load(&model_path(), &config()).unwrap();
     Engine::new(EngineConfig::for_capacity(&executor.capacity()), executor).unwrap()
 }
@@ -58,12 +58,14 @@ fn request(prompt: &[TokenId], max_tokens: u32, tenant: u8) -> SequenceRequest {
 
 /// Steps until nothing is left; tokens and end of each sequence.
 fn drain(
-    engine: &mut Engine<CpuExecutor>,
+    engine: &mut Engine<CpuExecutor, TakeAll>,
 ) -> HashMap<SequenceId, (Vec<TokenId>, FinishReason, SequenceUsage)> {
     let mut tokens: HashMap<SequenceId, Vec<TokenId>> = HashMap::new();
     let mut finished = HashMap::new();
     while engine.has_work() {
-        for event in engine.step().unwrap().events {
+        let mut events = Vec::new();
+        engine.step(&mut events).unwrap();
+        for event in events {
             match event {
                 SequenceEvent::Token { id, token, .. } => tokens.entry(id).or_default().push(token),
                 SequenceEvent::Finished { id, reason, usage } => {
@@ -88,7 +90,7 @@ fn clear_chats_are_answered_exactly_as_transformers_answers() {
     let mut engine = engine();
     let ids: Vec<_> = clear
         .iter()
-        .map(|chat| engine.add(request(&chat.prompt_ids, fixture.max_tokens, 1), Box::new(TakeAll)).unwrap())
+        .map(|chat| engine.add(request(&chat.prompt_ids, fixture.max_tokens, 1), TakeAll).unwrap())
         .collect();
     let mut finished = drain(&mut engine);
     for (id, chat) in ids.into_iter().zip(&clear) {
@@ -102,12 +104,12 @@ fn clear_chats_are_answered_exactly_as_transformers_answers() {
 
 /// Computes a prompt to its first token; its usage and the logits that token was chosen from.
 fn first_token(
-    engine: &mut Engine<CpuExecutor>,
+    engine: &mut Engine<CpuExecutor, TakeAll>,
     prompt: &[TokenId],
     tenant: u8,
 ) -> (SequenceUsage, Vec<f32>, u64) {
     let before = engine.counters().prefill_tokens;
-    engine.add(request(prompt, 1, tenant), Box::new(TakeAll)).unwrap();
+    engine.add(request(prompt, 1, tenant), TakeAll).unwrap();
     let mut finished = drain(engine);
     let (_, _, usage) = finished.drain().next().unwrap().1;
     (usage, engine.executor().logits(0).to_vec(), engine.counters().prefill_tokens - before)

@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use weir_engine::{
-    AddError, Class, Commit, Engine, EngineConfig, EngineError, Executor, ExecutorError, FinishReason,
-    SamplingParams, SequenceEvent, SequenceId, SequenceRequest, SequenceUsage, StepReport, TenantIndex,
-    TokenId, TokenMask, Verdict,
+    AddError, Advance, Class, Commit, Engine, EngineConfig, EngineError, Executor, ExecutorError,
+    FinishReason, SamplingParams, SequenceEvent, SequenceId, SequenceRequest, SequenceUsage, Sink,
+    StepReport, TenantIndex, TokenId, TokenMask, Verdict,
 };
 
 use super::paper_executor::{PaperExecutor, SeenRow, Shared, VOCAB, allowed_from, token_after};
@@ -40,7 +40,7 @@ pub fn prompt(seed: u64, len: usize) -> Vec<TokenId> {
 /// Stops a sequence at tokens that are multiples of a number, as a stop matcher would.
 ///
 /// As a grammar it allows, after a token, those of the same remainder by three.
-struct StopAtMultiples {
+pub struct StopAtMultiples {
     multiple: u32,
     last: TokenId,
 }
@@ -65,6 +65,29 @@ fn same_remainder(last: TokenId) -> TokenMask {
     mask.into()
 }
 
+/// All that the engine says.
+#[derive(Debug, Default)]
+struct Heard {
+    events: Vec<SequenceEvent>,
+    computed: Vec<(SequenceId, u32)>,
+    announced: u32,
+}
+
+impl<C> Sink<C> for Heard {
+    fn collected(&mut self, num_tokens: u32) {
+        self.announced += num_tokens;
+    }
+
+    fn advanced(&mut self, id: SequenceId, kept: &mut C, advance: Advance<'_>) {
+        self.computed.push((id, advance.computed));
+        self.events.advanced(id, kept, advance);
+    }
+
+    fn finished(&mut self, id: SequenceId, kept: C, reason: FinishReason, usage: SequenceUsage) {
+        self.events.finished(id, kept, reason, usage);
+    }
+}
+
 /// What became of a sequence.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Outcome {
@@ -81,12 +104,13 @@ struct Expectation {
 }
 
 pub struct Harness {
-    pub engine: Engine<PaperExecutor>,
+    pub engine: Engine<PaperExecutor, StopAtMultiples>,
     pub config: EngineConfig,
     shared: Arc<Mutex<Shared>>,
     expected: BTreeMap<SequenceId, Expectation>,
     pub outcomes: BTreeMap<SequenceId, Outcome>,
     last_plan: Vec<SeenRow>,
+    heard: Heard,
     /// Ids by the order in which they finished.
     pub finished: Vec<SequenceId>,
 }
@@ -112,7 +136,8 @@ impl Harness {
         change(&mut config);
         let engine = Engine::new(config, executor).unwrap();
         let (expected, outcomes) = (BTreeMap::new(), BTreeMap::new());
-        Self { engine, config, shared, expected, outcomes, last_plan: Vec::new(), finished: Vec::new() }
+        let (last_plan, heard, finished) = (Vec::new(), Heard::default(), Vec::new());
+        Self { engine, config, shared, expected, outcomes, last_plan, heard, finished }
     }
 
     pub fn shared(&self) -> MutexGuard<'_, Shared> {
@@ -127,7 +152,7 @@ impl Harness {
     pub fn try_add(&mut self, request: SequenceRequest, stop_multiple: u32) -> Result<SequenceId, AddError> {
         let expectation = expect(&request, stop_multiple);
         let last = *request.prompt.last().unwrap_or(&0);
-        let id = self.engine.add(request, Box::new(StopAtMultiples { multiple: stop_multiple, last }))?;
+        let id = self.engine.add(request, StopAtMultiples { multiple: stop_multiple, last })?;
         self.expected.insert(id, expectation);
         self.outcomes.insert(id, Outcome { tokens: Vec::new(), end: None });
         Ok(id)
@@ -137,7 +162,15 @@ impl Harness {
         if let Some(expectation) = self.expected.get_mut(&id) {
             expectation.cancelled = true;
         }
-        self.engine.cancel(id);
+        self.engine.cancel(id, &mut self.heard);
+        self.take_in(StepReport::default());
+    }
+
+    /// Submits one step.
+    pub fn submit(&mut self) -> Result<bool, EngineError> {
+        let result = self.engine.submit_step(&mut self.heard);
+        self.take_in(StepReport::default());
+        result
     }
 
     /// From now on any unfinished sequence may end with an error.
@@ -148,8 +181,8 @@ impl Harness {
     }
 
     pub fn step(&mut self) -> StepReport {
-        let report = self.engine.step().unwrap();
-        self.take_in(&report);
+        let report = self.engine.step(&mut self.heard).unwrap();
+        self.take_in(report);
         report
     }
 
@@ -162,12 +195,13 @@ impl Harness {
             // All that were in flight are void.
             self.shared().plans.clear();
         }
+        self.take_in(StepReport::default());
         result
     }
 
     fn submit_and_collect(&mut self, act: impl FnOnce(&mut Self)) -> Result<StepReport, EngineError> {
         loop {
-            match self.engine.submit_step() {
+            match self.submit() {
                 Ok(true) => {}
                 Ok(false) | Err(EngineError::OutOfTurn) => break,
                 Err(error) => return Err(error),
@@ -176,15 +210,15 @@ impl Harness {
         self.engine.check_integrity().unwrap();
         act(self);
         self.engine.check_integrity().unwrap();
-        let report = self.engine.collect_step()?;
-        self.take_in(&report);
+        let report = self.engine.collect_step(&mut self.heard)?;
+        self.take_in(report);
         Ok(report)
     }
 
     /// Ends everything, as after a fatal error.
     pub fn fail_all(&mut self) {
-        let report = self.engine.fail_all();
-        self.take_in(&report);
+        self.engine.fail_all(&mut self.heard);
+        self.take_in(StepReport::default());
     }
 
     /// Steps until nothing is left; fails if that takes more than `steps_max`.
@@ -216,13 +250,6 @@ impl Harness {
         self.last_plan.clone()
     }
 
-    fn ends_in(&self, report: &StepReport, sequence: SequenceId) -> bool {
-        report
-            .events
-            .iter()
-            .any(|event| matches!(event, SequenceEvent::Finished { id, .. } if *id == sequence))
-    }
-
     pub fn assert_all_free(&self) {
         let load = self.engine.load();
         assert_eq!(load.referenced_blocks, 0);
@@ -231,14 +258,16 @@ impl Harness {
         assert_eq!(load.queued_prefill_tokens, 0);
     }
 
-    fn take_in(&mut self, report: &StepReport) {
+    fn take_in(&mut self, report: StepReport) {
         self.engine.check_integrity().unwrap();
+        let Heard { events, computed, announced } = std::mem::take(&mut self.heard);
+        assert_eq!(computed.iter().map(|(_, tokens)| tokens).sum::<u32>(), announced);
         if report.num_rows > 0 {
             let rows = self.shared().plans.remove(0);
-            self.check_budget(report, &rows);
+            self.check_budget(report, &computed, &rows);
             self.last_plan = rows;
         }
-        for event in &report.events {
+        for event in &events {
             match event {
                 SequenceEvent::Token { id, token, .. } => {
                     let outcome = self.outcomes.get_mut(id).unwrap();
@@ -258,7 +287,7 @@ impl Harness {
         }
     }
 
-    fn check_budget(&self, report: &StepReport, rows: &[SeenRow]) {
+    fn check_budget(&self, report: StepReport, reported: &[(SequenceId, u32)], rows: &[SeenRow]) {
         assert!(rows.len() <= self.config.seats as usize);
         let distinct: HashSet<u64> = rows.iter().map(|row| row.sequence).collect();
         assert_eq!(distinct.len(), rows.len(), "each sequence at most once");
@@ -266,13 +295,10 @@ impl Harness {
             rows.iter().map(|row| (SequenceId(row.sequence), row.end - row.start)).collect();
         assert_eq!(computed.len(), report.num_rows as usize);
         // What is missing was discarded: its sequence is over.
-        let mut reported = report.computed.iter().peekable();
+        let mut reported = reported.iter().peekable();
         for row in &computed {
             if reported.next_if_eq(&row).is_none() {
-                assert!(
-                    self.outcomes[&row.0].end.is_some() || self.ends_in(report, row.0),
-                    "{row:?} is missing"
-                );
+                assert!(self.outcomes[&row.0].end.is_some(), "{row:?} is missing");
             }
         }
         assert_eq!(reported.next(), None);

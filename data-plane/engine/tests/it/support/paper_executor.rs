@@ -6,8 +6,8 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::{Arc, Mutex};
 
 use weir_engine::{
-    Capacity, Executor, ExecutorError, LayoutId, Page, PlanRow, RowInput, Sample, Seat, SeatSetup,
-    StepOutput, StepPlan, Ticket, TokenId, TokenMask,
+    BlockTables, Capacity, Executor, ExecutorError, LayoutId, Page, PlanRow, RowInput, Sample, Seat,
+    SeatSetup, StepOutput, StepPlan, Ticket, TokenId, TokenMask,
 };
 
 pub const BLOCK: u32 = 16;
@@ -51,6 +51,9 @@ pub struct PaperExecutor {
     pages: Vec<[Option<TokenId>; BLOCK as usize]>,
     shared: Arc<Mutex<Shared>>,
     seats: HashMap<Seat, (SeatSetup, Option<TokenId>)>,
+    /// The tables as of the plan that is to run next, and as of the one submitted last.
+    tables: BlockTables,
+    told: BlockTables,
     outstanding: VecDeque<Outstanding>,
     next_ticket: u64,
 }
@@ -81,6 +84,8 @@ impl PaperExecutor {
             pages: vec![[None; BLOCK as usize]; num_pages as usize],
             shared: Arc::clone(&shared),
             seats: HashMap::new(),
+            tables: BlockTables::new(max_seats, 1),
+            told: BlockTables::new(max_seats, 1),
             outstanding: VecDeque::new(),
             next_ticket: 0,
         };
@@ -91,14 +96,15 @@ impl PaperExecutor {
         for setup in &plan.seats {
             self.seats.insert(setup.seat, (setup.clone(), None));
         }
+        plan.block_tables.iter().for_each(|table| self.tables.set(table));
         for copy in &plan.copies {
             let (Page::Pool(from), Page::Pool(to)) = (copy.from, copy.to) else { panic!("no host pages") };
             self.pages[to as usize] = self.pages[from as usize];
         }
         let mut written = HashSet::new();
-        for (index, row) in plan.rows.iter().enumerate() {
+        for row in &plan.rows {
             for (token, position) in self.input(plan, row).into_iter().zip(row.start_position..) {
-                let page = plan.block_table(index, 0).blocks()[(position / BLOCK) as usize];
+                let page = self.tables.blocks(row.seat, 0)[(position / BLOCK) as usize];
                 let slot = position % BLOCK;
                 assert!(written.insert((page, slot)), "two rows write slot {slot} of page {page}");
                 self.pages[page as usize][slot as usize] = Some(token);
@@ -107,12 +113,12 @@ impl PaperExecutor {
         let shared = self.shared.lock().unwrap();
         let mut output = StepOutput::default();
         let mut masks = masks.iter();
-        for (index, row) in plan.rows.iter().enumerate() {
+        for row in &plan.rows {
             if row.sample == Sample::No {
                 continue;
             }
             let context = (0..row.end_position()).map(|position| {
-                let page = plan.block_table(index, 0).blocks()[(position / BLOCK) as usize];
+                let page = self.tables.blocks(row.seat, 0)[(position / BLOCK) as usize];
                 self.pages[page as usize][(position % BLOCK) as usize].expect("a context is written")
             });
             let (setup, last) = self.seats.get_mut(&row.seat).expect("a seat is set up");
@@ -154,7 +160,10 @@ impl Executor for PaperExecutor {
     }
 
     fn submit(&mut self, plan: StepPlan) -> Result<Ticket, ExecutorError> {
-        plan.check(self.capacity.max_step_tokens, self.capacity.max_seats, BLOCK).unwrap();
+        let Capacity { max_step_tokens, max_seats, num_pages, .. } = self.capacity;
+        plan.check_tables(max_seats, 1, num_pages).unwrap();
+        plan.block_tables.iter().for_each(|table| self.told.set(table));
+        plan.check(max_step_tokens, max_seats, BLOCK, &self.told).unwrap();
         assert!(self.outstanding.len() < self.capacity.max_in_flight as usize);
         assert!(
             self.outstanding.iter().all(|(_, _, masks)| masks.is_some()),

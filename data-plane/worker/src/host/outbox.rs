@@ -1,0 +1,80 @@
+//! Where the engine tells what became of attempts: what is to be said to gateways and recorded goes into the parcel of
+//! this turn of the step loop, with the time that each attempt had of the device.
+
+use std::time::Duration;
+
+use weir_engine::{Advance, FinishReason, SequenceId, SequenceUsage, Sink};
+
+use super::attempt::Attempt;
+use super::parcel::{Note, Parcel};
+use super::step_clock::{Measured, StepClock, StepTime};
+use crate::metrics::EngineMetrics;
+
+pub(super) struct Outbox {
+    pub(super) clock: StepClock,
+    pub(super) metrics: EngineMetrics,
+    /// Of this turn, not handed over yet.
+    pub(super) parcel: Parcel,
+    /// Of the latest step that was collected, until it is asked for.
+    measured: Measured,
+    /// When that step ran.
+    step: StepTime,
+    share_of_token: Duration,
+}
+
+impl Outbox {
+    pub(super) fn new(clock: StepClock, metrics: EngineMetrics) -> Self {
+        let now = clock.now();
+        Self {
+            clock,
+            metrics,
+            parcel: Parcel::default(),
+            measured: Measured::default(),
+            step: StepTime { started: now, ended: now },
+            share_of_token: Duration::ZERO,
+        }
+    }
+
+    /// What was measured since the last call.
+    pub(super) fn measured(&mut self) -> Measured {
+        std::mem::take(&mut self.measured)
+    }
+}
+
+impl Sink<Attempt> for Outbox {
+    fn collected(&mut self, num_tokens: u32) {
+        self.measured = self.clock.take();
+        if let Some(step) = self.measured.step {
+            self.step = step;
+        }
+        // Each sequence of a step is due the share of its time that it has of its tokens.
+        self.share_of_token = self.step.elapsed() / num_tokens.max(1);
+    }
+
+    fn advanced(&mut self, _id: SequenceId, attempt: &mut Attempt, advance: Advance<'_>) {
+        attempt.computed(advance.computed, self.step.started, self.share_of_token * advance.computed);
+        if !advance.tokens.is_empty() {
+            let message = self.parcel.message_to(&attempt.session);
+            attempt.tokens(advance.tokens, self.step.ended, message);
+        }
+    }
+
+    fn finished(&mut self, id: SequenceId, mut attempt: Attempt, reason: FinishReason, usage: SequenceUsage) {
+        let (used, outcome, finished) = attempt.end(reason, usage);
+        self.metrics.finished(&finished);
+        attempt.last_words(&finished, self.parcel.message_to(&attempt.session));
+        self.parcel.note(Note::Closed(id, used, outcome, (attempt.session, attempt.handle)));
+    }
+}
+
+/// Records that attempts are over, and tells nobody: what becomes of them when the device is lost.
+pub(super) struct Silent<'a>(pub(super) &'a mut Parcel);
+
+impl Sink<Attempt> for Silent<'_> {
+    fn advanced(&mut self, _id: SequenceId, _attempt: &mut Attempt, _advance: Advance<'_>) {}
+
+    fn finished(&mut self, id: SequenceId, attempt: Attempt, reason: FinishReason, usage: SequenceUsage) {
+        let (used, outcome, _) = attempt.end(reason, usage);
+        self.0.note(Note::Closed(id, used, outcome, (attempt.session, attempt.handle)));
+    }
+}

@@ -1,0 +1,65 @@
+//! What one turn of the step loop gave: records to write, in order, and one message for each session that it has
+//! something to say to.
+
+use std::sync::Arc;
+
+use weir_engine::SequenceId;
+use weir_schemas::records::ExecutionOutcome;
+use weir_schemas::rpc::worker::StepMessage;
+
+use crate::execution::{OpenExecution, Used};
+use crate::session::Session;
+
+/// What is to be recorded, in order, and then said: one message for each session.
+#[derive(Default)]
+pub(super) struct Parcel {
+    pub(super) notes: Vec<Note>,
+    /// By session, of which there is one for each gateway: few enough to look through.
+    pub(super) messages: Vec<(Arc<Session>, StepMessage)>,
+    /// The longest message of the turn before, which the next ones will hardly exceed.
+    num_updates: usize,
+}
+
+/// Something for the execution log.
+pub(super) enum Note {
+    /// The engine has it: its records come from here on.
+    Opened(SequenceId, OpenExecution),
+    Progress(SequenceId, Used),
+    /// It is over, and so is its handle in the session.
+    Closed(SequenceId, Used, ExecutionOutcome, (Arc<Session>, u64)),
+    /// The engine does not have it.
+    Refused(OpenExecution, ExecutionOutcome, (Arc<Session>, u64)),
+}
+
+impl Parcel {
+    pub(super) fn note(&mut self, note: Note) {
+        self.notes.push(note);
+    }
+
+    /// What is to be said to a session.
+    #[inline]
+    pub(super) fn message_to(&mut self, session: &Arc<Session>) -> &mut StepMessage {
+        let index = self.messages.iter().position(|(known, _)| Arc::ptr_eq(known, session));
+        let index = index.unwrap_or_else(|| {
+            self.messages.push((session.clone(), StepMessage::for_updates(self.num_updates)));
+            self.messages.len() - 1
+        });
+        &mut self.messages[index].1
+    }
+
+    /// Nobody is told anything.
+    pub(super) fn say_nothing(&mut self) {
+        self.messages.clear();
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.notes.is_empty() && self.messages.is_empty()
+    }
+
+    /// All of it; what is left is empty.
+    pub(super) fn take(&mut self) -> Self {
+        let longest = self.messages.iter().map(|(_, message)| message.handles.len()).max();
+        let num_updates = longest.unwrap_or(self.num_updates);
+        std::mem::replace(self, Self { num_updates, ..Self::default() })
+    }
+}
