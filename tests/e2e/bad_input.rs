@@ -76,10 +76,10 @@ async fn each_bad_request_is_refused_rightly_and_at_once() {
     {
         let value = match parameter {
             "tools" => json!([{"type": "function", "function": {"name": "f"}}]),
-            "logit_bias" => json!({"5": 1}),
-            "logprobs" => json!(true),
+            "logit_bias" => json!({"1000000": 1}),
+            "n" => json!(129),
             "response_format" => json!({"type": "json_object"}),
-            _ => json!(2),
+            _ => json!(3),
         };
         let answer = refused(&api, parameter, with(json!({parameter: value})), invalid).await;
         let error = &answer["error"];

@@ -52,7 +52,10 @@ pub(crate) struct Refusal {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct RequestSize {
     pub(crate) prompt_tokens: u64,
+    /// Of each choice.
     pub(crate) max_tokens: u64,
+    /// Sequences that it runs as.
+    pub(crate) choices: u64,
 }
 
 /// All accounts of this gateway.
@@ -97,8 +100,9 @@ impl Admission {
         let expected = accounts.expected.entry((principal.tenant, version)).or_default();
         let demand = Demand {
             prompt_tokens: size.prompt_tokens,
-            expected_tokens: expected.expect(size.max_tokens),
-            max_tokens: size.max_tokens,
+            expected_tokens: expected.expect(size.max_tokens).saturating_mul(size.choices),
+            max_tokens: size.max_tokens.saturating_mul(size.choices),
+            sequences: size.choices,
         };
         let Accounts { tenants, keys, history, .. } = accounts;
         let tenant = tenants

@@ -9,10 +9,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use prometheus_client::metrics::gauge::Gauge;
+use tokio::sync::Notify;
 use tokio_util::task::TaskTracker;
 use weir_schemas::ids::{VersionId, WorkerId};
 use weir_schemas::records::{FinishReason, RejectionReason};
-use weir_schemas::rpc::worker::{FinishReason as WireReason, Finished, Generate};
+use weir_schemas::rpc::worker::{FinishReason as WireReason, Finished, Generate, TokenLogprob};
 
 pub(crate) use progress::ProgressBoard;
 use progress::WatchedRecord;
@@ -23,7 +24,7 @@ use crate::indexed_config::IndexedConfig;
 use crate::metrics::Metrics;
 use crate::openai::answer;
 use crate::record::{Counts, OpenRecord};
-use crate::routing::{End, Link, Mailbox, NoReplica, Registry};
+use crate::routing::{End, Link, Mailbox, NoReplica, Registry, Taken};
 
 /// The first replica and one other.
 const MAX_ATTEMPTS: usize = 2;
@@ -61,10 +62,12 @@ pub(crate) struct Admitted {
 /// What a request's holder is told.
 #[derive(Debug)]
 pub(crate) enum Event {
-    /// More text.
-    Text(String),
-    /// The end. The record is closed already.
-    End { reason: answer::FinishReason, counts: Counts },
+    /// More of a choice.
+    Text { choice: usize, text: String, logprobs: Vec<TokenLogprob> },
+    /// A choice is complete.
+    Finished { choice: usize, reason: answer::FinishReason },
+    /// All are. The record is closed already.
+    End(Counts),
 }
 
 /// A request that runs.
@@ -85,12 +88,18 @@ struct Running {
     _inflight: Inflight,
 }
 
-/// One sequence at one worker.
+/// One sequence for each choice, at one worker.
 #[derive(Debug)]
 struct Attempt {
     link: Arc<Link>,
+    /// Of the first choice; the others' follow it.
     handle: u64,
-    mailbox: Arc<Mailbox>,
+    /// By choice.
+    mailboxes: Vec<Arc<Mailbox>>,
+    /// Something arrived in one of them.
+    changed: Arc<Notify>,
+    /// How each choice ended, once the holder was told.
+    told: Vec<Option<FinishReason>>,
 }
 
 /// Counts a request in the gauge of its model while it lives.
@@ -141,33 +150,41 @@ impl Generation {
     /// The next event; after [`Event::End`] or an error there is none. Cancel-safe.
     pub(crate) async fn next(&mut self) -> Result<Event, GatewayError> {
         loop {
-            let running = self.running.as_mut().ok_or(GatewayError::Internal("polled after its end"))?;
-            let taken = running.attempt.mailbox.take();
-            if !taken.text.is_empty() {
-                return Ok(Event::Text(taken.text));
+            if let Some(event) = self.poll() {
+                return event;
             }
-            match taken.end {
-                Some(End::Finished(finished)) => {
-                    if let Some(outcome) = self.finished(*finished) {
-                        return outcome;
-                    }
-                }
-                Some(End::Lost) => {
-                    if let Some(outcome) = self.lost(taken.tokens) {
-                        return outcome;
-                    }
-                }
-                None => {
-                    if !running.wait().await {
-                        return Err(self.deadline_passed());
-                    }
-                }
+            let running = self.running.as_ref().ok_or(GatewayError::Internal("polled after its end"))?;
+            if !running.wait().await {
+                return Err(self.deadline_passed());
             }
         }
     }
 
-    /// The worker says how it ended. `None`: it was sent to another replica.
-    fn finished(&mut self, finished: Finished) -> Option<Result<Event, GatewayError>> {
+    /// What has arrived and was not told. `None`: nothing.
+    fn poll(&mut self) -> Option<Result<Event, GatewayError>> {
+        let choices = self.running.as_ref()?.attempt.mailboxes.len();
+        for choice in 0..choices {
+            let attempt = &self.running.as_ref()?.attempt;
+            if attempt.told[choice].is_some() {
+                continue;
+            }
+            let Taken { text, logprobs, tokens, end } = attempt.mailboxes[choice].take();
+            if !text.is_empty() || !logprobs.is_empty() {
+                return Some(Ok(Event::Text { choice, text, logprobs }));
+            }
+            let event = match end {
+                Some(End::Finished(finished)) => self.finished(choice, &finished),
+                Some(End::Lost) => self.lost(tokens),
+                None => continue,
+            };
+            // Sent to another replica: from the beginning.
+            return event.or_else(|| self.poll());
+        }
+        self.end_if_complete()
+    }
+
+    /// The worker says how a choice ended. `None`: the request was sent to another replica.
+    fn finished(&mut self, choice: usize, finished: &Finished) -> Option<Result<Event, GatewayError>> {
         let outcome = match finished.reason() {
             WireReason::Stop => Outcome::End(FinishReason::Stop, answer::FinishReason::Stop),
             WireReason::Length => Outcome::End(FinishReason::Length, answer::FinishReason::Length),
@@ -202,22 +219,28 @@ impl Generation {
                     return None;
                 }
                 self.parts.metrics.rejection(RejectionReason::Capacity);
-                Outcome::Fault(
-                    FinishReason::Rejected,
-                    GatewayError::Capacity { retry_after: FULL_RETRY_AFTER },
-                )
+                let error = GatewayError::Capacity { retry_after: FULL_RETRY_AFTER };
+                Outcome::Fault(FinishReason::Rejected, error)
             }
         };
-        let running = self.running.take()?;
-        Some(match outcome {
+        match outcome {
             Outcome::End(reason, shown) => {
-                Ok(Event::End { reason: shown, counts: settle::end(running, reason, Some(finished)) })
+                self.running.as_mut()?.attempt.told[choice] = Some(reason);
+                Some(Ok(Event::Finished { choice, reason: shown }))
             }
             Outcome::Fault(reason, error) => {
-                settle::end(running, reason, Some(finished));
-                Err(error)
+                self.fail(reason);
+                Some(Err(error))
             }
-        })
+        }
+    }
+
+    /// The end, if every choice has ended and the holder knows.
+    fn end_if_complete(&mut self) -> Option<Result<Event, GatewayError>> {
+        let told = self.running.as_ref()?.attempt.told.iter().copied().collect::<Option<Vec<_>>>()?;
+        let unstopped = told.into_iter().find(|reason| *reason != FinishReason::Stop);
+        let running = self.running.take()?;
+        Some(Ok(Event::End(settle::end(running, unstopped.unwrap_or(FinishReason::Stop)))))
     }
 
     /// The replica is gone. `None`: it was sent to another one, which is possible before the first token.
@@ -225,19 +248,32 @@ impl Generation {
         if tokens == 0 && self.try_another() {
             return None;
         }
-        let running = self.running.take()?;
-        settle::end(running, FinishReason::ReplicaLost, None);
+        self.fail(FinishReason::ReplicaLost);
         Some(Err(GatewayError::ReplicaLost))
+    }
+
+    /// Ends the request at once if nothing of it runs any more, else as soon as its other choices are stopped.
+    fn fail(&mut self, reason: FinishReason) {
+        let Some(running) = self.running.take() else { return };
+        if running.attempt.has_ended() {
+            settle::end(running, reason);
+        } else {
+            self.end_in_background(running, reason);
+        }
     }
 
     fn try_another(&mut self) -> bool {
         let Some(running) = &mut self.running else { return false };
-        if running.tried.len() >= MAX_ATTEMPTS {
+        let has_tokens = running.attempt.mailboxes.iter().any(|mailbox| mailbox.tokens() > 0);
+        if running.tried.len() >= MAX_ATTEMPTS || has_tokens {
             return false;
         }
         match dispatch(&self.parts, &running.admitted, &running.record, &mut running.tried) {
             Ok(attempt) => {
-                running.attempt = attempt;
+                let left = std::mem::replace(&mut running.attempt, attempt);
+                if !left.has_ended() {
+                    self.parts.tasks.spawn_on(left.cancel(), &self.parts.runtime);
+                }
                 self.parts.metrics.failovers.inc();
                 true
             }
@@ -270,10 +306,34 @@ enum Outcome {
     Fault(FinishReason, GatewayError),
 }
 
+impl Attempt {
+    fn handles(&self) -> std::ops::Range<u64> {
+        self.handle..self.handle + self.mailboxes.len() as u64
+    }
+
+    fn has_ended(&self) -> bool {
+        self.mailboxes.iter().all(|mailbox| mailbox.end().is_some())
+    }
+
+    /// Waits until every choice has ended.
+    async fn ended(&self) {
+        while !self.has_ended() {
+            self.changed.notified().await;
+        }
+    }
+
+    /// Stops what is left of an attempt that another one has taken the place of.
+    async fn cancel(self) {
+        for handle in self.handles() {
+            self.link.cancel(handle).await;
+        }
+    }
+}
+
 impl Running {
     /// Waits for news; false once the deadline has passed.
     async fn wait(&self) -> bool {
-        tokio::time::timeout_at(self.deadline, self.attempt.mailbox.changed()).await.is_ok()
+        tokio::time::timeout_at(self.deadline, self.attempt.changed.notified()).await.is_ok()
     }
 }
 
@@ -299,11 +359,14 @@ fn dispatch(
         passed_over.push(worker);
         let mut generate = admitted.generate.clone();
         generate.attempt = u32::try_from(tried.len()).unwrap_or(u32::MAX).saturating_add(1);
-        let mailbox = Arc::new(Mailbox::new(parts.metrics.inter_token(&admitted.model)));
-        if let Some(handle) = link.dispatch(generate, &mailbox) {
+        let (choices, changed) = (generate.n.max(1), Arc::new(Notify::new()));
+        let mailbox = |_| Arc::new(Mailbox::new(parts.metrics.inter_token(&admitted.model), changed.clone()));
+        let mailboxes: Vec<_> = (0..choices).map(mailbox).collect();
+        if let Some(handle) = link.dispatch(generate, &mailboxes) {
             tried.push(worker);
-            record.attempt(worker, &mailbox);
-            return Ok(Attempt { link, handle, mailbox });
+            record.attempt(worker, &mailboxes);
+            let told = vec![None; mailboxes.len()];
+            return Ok(Attempt { link, handle, mailboxes, changed, told });
         }
     }
 }

@@ -4,6 +4,7 @@
 pub(crate) mod answer;
 pub(crate) mod chat;
 pub(crate) mod completion;
+mod logprobs;
 mod message;
 mod parameter;
 mod parameters;
@@ -43,6 +44,10 @@ pub(crate) struct SamplingOptions {
     pub(crate) top_k: u32,
     pub(crate) min_p: f32,
     pub(crate) seed: Option<u64>,
+    pub(crate) presence_penalty: f32,
+    pub(crate) frequency_penalty: f32,
+    /// Divides the logits of what was said before; 1 for none.
+    pub(crate) repetition_penalty: f32,
 }
 
 /// A parsed and validated request; every field means what it says.
@@ -53,6 +58,12 @@ pub(crate) struct CompletionRequest {
     /// `None`: whatever remains.
     pub(crate) max_tokens: Option<u32>,
     pub(crate) sampling: SamplingOptions,
+    /// Added to the logits of these tokens.
+    pub(crate) logit_bias: Vec<(u32, f32)>,
+    /// Tell each token's log-probability, and of this many of the likeliest beside it.
+    pub(crate) logprobs: Option<u32>,
+    /// Choices, at least one.
+    pub(crate) n: u32,
     pub(crate) stop: Vec<String>,
     pub(crate) stream: bool,
     pub(crate) include_usage: bool,

@@ -10,7 +10,7 @@ use weir_schemas::clock::Clock;
 use weir_schemas::config_snapshot::{PinnedVersion, Slo};
 use weir_schemas::ids::RequestId;
 use weir_schemas::records::{ChargeData, FinishReason, GapStats, RejectionReason, SloOutcome, Tier};
-use weir_schemas::rpc::worker::{Billing, Class, Generate, Sampling};
+use weir_schemas::rpc::worker::{Billing, Class, Generate, Sampling, TokenBias};
 use weir_text::TextModel;
 
 use crate::admission::{Admission, HISTORY_WINDOW, LimitStates, RequestSize, Reservation};
@@ -19,7 +19,7 @@ use crate::error::GatewayError;
 use crate::generation::{Admitted, Generation, GenerationParts};
 use crate::indexed_config::IndexedConfig;
 use crate::model_texts::ModelTexts;
-use crate::openai::CompletionRequest;
+use crate::openai::{CompletionRequest, ParameterError};
 use crate::output_budget::{self, Ceiling};
 use crate::record::{Received, Recorder};
 use crate::rejections::Rejections;
@@ -61,6 +61,7 @@ pub(crate) struct Started {
     pub(crate) generation: Generation,
     pub(crate) limits: LimitStates,
     pub(crate) artifact_digest: String,
+    pub(crate) text: Arc<TextModel>,
 }
 
 /// A request that may run.
@@ -70,6 +71,7 @@ struct Prepared {
     reservation: Reservation,
     limits: LimitStates,
     context_tokens: u64,
+    text: Arc<TextModel>,
 }
 
 impl Pipeline {
@@ -96,7 +98,7 @@ impl Pipeline {
         let slo = config.deployment(version.id).map_or_else(Slo::default, |deployment| deployment.slo);
         let received = Received::new(self.recorder.clone(), *request_id, uncharged(&arrived, &version, slo));
         let prepared = self.prepare(&arrived, &version).await;
-        let Prepared { generate, reservation, limits, context_tokens } = match prepared {
+        let Prepared { generate, reservation, limits, context_tokens, text } = match prepared {
             Ok(prepared) => prepared,
             Err(error) => {
                 received.refused();
@@ -116,7 +118,7 @@ impl Pipeline {
             param: request.input.param(),
         };
         let generation = Generation::start(self.generation.clone(), admitted, record)?;
-        Ok(Started { generation, limits, artifact_digest: version.digest })
+        Ok(Started { generation, limits, artifact_digest: version.digest, text })
     }
 
     /// Everything that may still refuse the request, up to and with its reservation.
@@ -130,10 +132,15 @@ impl Pipeline {
         let text = self.text(arrived, version).await?;
         let ceiling = Ceiling::new(config, *principal, version, replica_tokens);
         let (input, context) = (request.input.clone(), ceiling.context_tokens());
-        let prompt = self.tokeniser.tokenise(text, input, context, arrived.at).await?;
+        check_bias(request, &text)?;
+        let prompt = self.tokeniser.tokenise(text.clone(), input, context, arrived.at).await?;
         let max_tokens =
             output_budget::decide(&ceiling, prompt.len() as u64, request.max_tokens, request.input.param())?;
-        let size = RequestSize { prompt_tokens: prompt.len() as u64, max_tokens: u64::from(max_tokens) };
+        let size = RequestSize {
+            prompt_tokens: prompt.len() as u64,
+            max_tokens: u64::from(max_tokens),
+            choices: u64::from(request.n),
+        };
         let now: Duration = HISTORY_WINDOW + self.epoch.elapsed();
         let (reservation, limits) = self.admission.admit(config, *principal, version.id, size, now)?;
         let tenant_weight = config.tenant(principal.tenant).map_or(1, |tenant| tenant.weight);
@@ -149,9 +156,10 @@ impl Pipeline {
             stop: request.stop.clone(),
             class: class(request.tier).into(),
             tenant_weight,
+            n: request.n,
             billing: Some(billing(arrived)),
         };
-        Ok(Prepared { generate, reservation, limits, context_tokens: ceiling.context_tokens() })
+        Ok(Prepared { generate, reservation, limits, context_tokens: ceiling.context_tokens(), text })
     }
 
     async fn text(&self, arrived: &Arrived, version: &PinnedVersion) -> Result<Arc<TextModel>, GatewayError> {
@@ -180,7 +188,7 @@ fn uncharged(arrived: &Arrived, version: &PinnedVersion, slo: Slo) -> ChargeData
         version: version.id,
         tier: request.tier,
         stream: request.stream,
-        n: 1,
+        n: request.n,
         granted_max_tokens: None,
         prompt_tokens: 0,
         cached_prompt_tokens: 0,
@@ -230,6 +238,22 @@ fn sampling(request: &CompletionRequest, request_id: RequestId) -> Sampling {
         min_p: options.min_p,
         // Without a seed each request has its own noise.
         seed: options.seed.unwrap_or_else(|| request_hash(request_id)),
+        presence_penalty: options.presence_penalty,
+        frequency_penalty: options.frequency_penalty,
+        repetition_penalty: options.repetition_penalty,
+        logit_bias: request.logit_bias.iter().map(|&(token, bias)| TokenBias { token, bias }).collect(),
+        logprobs: request.logprobs,
+    }
+}
+
+fn check_bias(request: &CompletionRequest, text: &TextModel) -> Result<(), GatewayError> {
+    let size = text.vocab_size();
+    match request.logit_bias.iter().find(|(token, _)| *token as usize >= size) {
+        Some((token, _)) => {
+            let message = format!("Invalid 'logit_bias': token {token} is not below {size}.");
+            Err(ParameterError::invalid("logit_bias", message).into())
+        }
+        None => Ok(()),
     }
 }
 

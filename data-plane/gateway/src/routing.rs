@@ -8,5 +8,5 @@ mod mailbox;
 mod registry;
 
 pub(crate) use link::{Link, LinkOptions};
-pub(crate) use mailbox::{Arrivals, End, Mailbox};
+pub(crate) use mailbox::{Arrivals, End, Mailbox, Taken};
 pub(crate) use registry::{NoReplica, Registry};

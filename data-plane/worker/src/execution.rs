@@ -40,9 +40,16 @@ struct Open {
     id: AttemptId,
     instance: InstanceId,
     prompt_tokens: u64,
+    /// Choices, each a sequence with a seat of its own.
+    #[serde(default = "one")]
+    seats: u32,
     started_at: DateTime<Utc>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     billing: Option<Billing>,
+}
+
+fn one() -> u32 {
+    1
 }
 
 /// Progress as it stands in the log.
@@ -72,12 +79,14 @@ impl ExecutionLog {
         &self,
         id: AttemptId,
         prompt_tokens: u64,
+        seats: u32,
         billing: Option<Billing>,
     ) -> Result<OpenExecution, LogError> {
         let open = Box::new(Open {
             id,
             instance: self.instance,
             prompt_tokens,
+            seats,
             started_at: self.clock.now(),
             billing,
         });
@@ -135,7 +144,7 @@ impl ExecutionLog {
             cached_tokens: used.cached_tokens,
             computed_tokens: used.computed_tokens,
             generated_tokens: used.generated_tokens,
-            seats: 1,
+            seats: open.seats,
             started_at: open.started_at,
             finished_at,
             queue_us: used.queue_us,

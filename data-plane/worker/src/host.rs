@@ -18,7 +18,7 @@ use std::time::Instant;
 use tokio::sync::{mpsc, watch};
 use weir_engine::{Capacity, EngineCounters, EngineLoad};
 
-pub(crate) use attempt::{NewAttempt, refusal};
+pub(crate) use attempt::{NewAttempt, NewChoice, refusal};
 pub(crate) use rates::Rates;
 pub(crate) use step_clock::timed;
 pub(crate) use step_loop::spawn;

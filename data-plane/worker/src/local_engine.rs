@@ -16,7 +16,7 @@ use weir_schemas::rpc::worker::StepMessage;
 use weir_text::{StopMatcher, TextModel};
 
 use crate::execution::{AttemptId, ExecutionLog, Used};
-use crate::host::{self, EngineHandle, NewAttempt};
+use crate::host::{self, EngineHandle, NewAttempt, NewChoice};
 use crate::metrics::Metrics;
 use crate::session::{Session, Sessions};
 
@@ -109,10 +109,11 @@ impl LocalEngine {
         let session = session.session.clone();
         let cancel = session.received(handle).ok_or(LocalError::NotTaken)?;
         let attempt = AttemptId { request: id, attempt: 1, tenant, version: VersionId::from_u128(1) };
-        let execution = self.executions.begin(attempt, request.prompt.len() as u64, None)?;
+        let execution = self.executions.begin(attempt, request.prompt.len() as u64, 1, None)?;
         match self.handle.arrivals.reserve().await {
             Ok(permit) => {
-                permit.send(Box::new(NewAttempt { session, handle, cancel, execution, request, stop }));
+                let choices = vec![NewChoice { handle, cancel, request, stop }];
+                permit.send(Box::new(NewAttempt { session, execution, choices }));
                 Ok(())
             }
             Err(_) => {

@@ -40,6 +40,14 @@ impl GapStats {
         self.max_us = self.max_us.max(gap_us);
         self.sketch.record(gap_us);
     }
+
+    /// Counts all of another's gaps.
+    pub fn merge(&mut self, other: &Self) {
+        self.count += other.count;
+        self.sum_us = self.sum_us.saturating_add(other.sum_us);
+        self.max_us = self.max_us.max(other.max_us);
+        self.sketch.merge(&other.sketch);
+    }
 }
 
 /// Latency targets in force and whether this request met them.

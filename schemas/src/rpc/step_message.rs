@@ -1,6 +1,6 @@
 //! Writes and reads the columns of a [`StepMessage`], one sequence's update at a time.
 
-use super::worker::{CachedPrompt, Ended, Finished, StepMessage};
+use super::worker::{CachedPrompt, Ended, Finished, Logprobs, StepMessage, TokenLogprob};
 
 /// About what a token is in most languages' text.
 const TEXT_BYTES_OF_TOKEN: usize = 5;
@@ -18,6 +18,8 @@ pub struct Update<'a> {
     pub cached_prompt_tokens: Option<u64>,
     /// With the last update of this handle.
     pub finished: Option<&'a Finished>,
+    /// For each of `tokens`, if the request asked for them.
+    pub logprobs: &'a [TokenLogprob],
 }
 
 /// The columns contradict each other.
@@ -51,19 +53,22 @@ impl StepMessage {
         self.tokens.extend_from_slice(update.tokens);
         self.text_bytes[last] += length(update.text.len());
         self.text.push_str(update.text);
-        if update.cached_prompt_tokens.is_some() || update.finished.is_some() {
-            self.note(length(last), update.cached_prompt_tokens, update.finished);
+        if update.cached_prompt_tokens.is_some() || update.finished.is_some() || !update.logprobs.is_empty() {
+            self.note(length(last), update);
         }
     }
 
-    /// What is said once of a sequence.
+    /// What is said once of a sequence, or of few of them.
     #[cold]
-    fn note(&mut self, entry: u32, cached_prompt_tokens: Option<u64>, finished: Option<&Finished>) {
-        if let Some(tokens) = cached_prompt_tokens {
+    fn note(&mut self, entry: u32, update: Update<'_>) {
+        if let Some(tokens) = update.cached_prompt_tokens {
             self.cached.push(CachedPrompt { entry, tokens });
         }
-        if let Some(finished) = finished {
+        if let Some(finished) = update.finished {
             self.ended.push(Ended { entry, finished: Some(finished.clone()) });
+        }
+        if !update.logprobs.is_empty() {
+            self.logprobs.push(Logprobs { entry, tokens: update.logprobs.to_vec() });
         }
     }
 
@@ -76,6 +81,7 @@ impl StepMessage {
             text: &self.text,
             cached: &self.cached,
             ended: &self.ended,
+            logprobs: &self.logprobs,
             is_broken: false,
         }
     }
@@ -91,6 +97,7 @@ pub struct Updates<'a> {
     text: &'a str,
     cached: &'a [CachedPrompt],
     ended: &'a [Ended],
+    logprobs: &'a [Logprobs],
     is_broken: bool,
 }
 
@@ -115,6 +122,12 @@ impl<'a> Updates<'a> {
             update.finished = Some(first.finished.as_ref()?);
             self.ended = rest;
         }
+        if let [first, rest @ ..] = self.logprobs
+            && first.entry as usize == self.entry
+        {
+            update.logprobs = &first.tokens;
+            self.logprobs = rest;
+        }
         self.entry += 1;
         Some(update)
     }
@@ -126,6 +139,7 @@ impl<'a> Updates<'a> {
             && self.text.is_empty()
             && self.cached.is_empty()
             && self.ended.is_empty()
+            && self.logprobs.is_empty()
     }
 }
 
@@ -161,9 +175,10 @@ mod tests {
             tokens: &[7, 8],
             text: "né",
             cached_prompt_tokens: Some(16),
-            finished: None,
+            ..Update::default()
         });
-        message.push(Update { handle: 5, tokens: &[9], ..Update::default() });
+        let logprobs = &[TokenLogprob { token: 9, logprob: -0.5, ..TokenLogprob::default() }];
+        message.push(Update { handle: 5, tokens: &[9], logprobs, ..Update::default() });
         let finished = Finished { generated_tokens: 4, ..Finished::default() };
         message.push(Update { handle: 4, text: "!", finished: Some(&finished), ..Update::default() });
         message
@@ -173,6 +188,7 @@ mod tests {
     fn what_is_pushed_is_read() {
         let message = sample();
         let finished = Finished { generated_tokens: 4, ..Finished::default() };
+        let logprobs = &[TokenLogprob { token: 9, logprob: -0.5, ..TokenLogprob::default() }];
         let updates: Vec<_> = message.updates().map(Result::unwrap).collect();
         assert_eq!(
             updates,
@@ -182,9 +198,9 @@ mod tests {
                     tokens: &[7, 8],
                     text: "né",
                     cached_prompt_tokens: Some(16),
-                    finished: None
+                    ..Update::default()
                 },
-                Update { handle: 5, tokens: &[9], ..Update::default() },
+                Update { handle: 5, tokens: &[9], logprobs, ..Update::default() },
                 Update { handle: 4, text: "!", finished: Some(&finished), ..Update::default() },
             ]
         );
@@ -199,7 +215,7 @@ mod tests {
             tokens: &[7],
             text: "n",
             cached_prompt_tokens: Some(16),
-            finished: None,
+            ..Update::default()
         });
         let finished = Finished { generated_tokens: 1, ..Finished::default() };
         message.push(Update { handle: 3, text: "é", finished: Some(&finished), ..Update::default() });
@@ -211,13 +227,14 @@ mod tests {
             text: "né",
             cached_prompt_tokens: Some(16),
             finished: Some(&finished),
+            ..Update::default()
         };
         assert_eq!(updates, [merged, Update { handle: 4, tokens: &[8], ..Update::default() }]);
     }
 
     #[test]
     fn columns_that_contradict_each_other_are_an_error_and_the_end() {
-        let breaks: [fn(&mut StepMessage); 9] = [
+        let breaks: [fn(&mut StepMessage); 10] = [
             |message| message.tokens.truncate(2),
             |message| message.tokens.push(1),
             |message| message.text.truncate(3),
@@ -227,6 +244,7 @@ mod tests {
             |message| message.handles.push(6),
             |message| message.cached[0].entry = 7,
             |message| message.ended[0].finished = None,
+            |message| message.logprobs[0].entry = 9,
         ];
         for (index, break_it) in breaks.into_iter().enumerate() {
             let mut message = sample();

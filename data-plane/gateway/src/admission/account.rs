@@ -30,6 +30,7 @@ pub(crate) struct Demand {
     /// What the answer will likely need, at most `max_tokens`.
     pub(crate) expected_tokens: u64,
     pub(crate) max_tokens: u64,
+    pub(crate) sequences: u64,
 }
 
 /// What a request holds of one account until it is settled.
@@ -37,6 +38,7 @@ pub(crate) struct Demand {
 pub(crate) struct Hold {
     tokens: u64,
     unreserved: u64,
+    pub(super) sequences: u64,
 }
 
 impl Hold {
@@ -102,10 +104,10 @@ impl Account {
     /// Whether `demand` fits; changes nothing. The wait is `None` where time will not help.
     pub(crate) fn check(&self, demand: &Demand) -> Result<Hold, (RefusalReason, Option<Duration>)> {
         if let Some(limit) = self.concurrency_limit
-            && self.in_flight >= limit
+            && self.in_flight + demand.sequences > limit
         {
             // When one of the running will end is not known; a second is the usual advice.
-            let wait = (limit > 0).then_some(Duration::from_secs(1));
+            let wait = (limit >= demand.sequences).then_some(Duration::from_secs(1));
             return Err((RefusalReason::Concurrency { limit }, wait));
         }
         if let Some(bucket) = &self.requests {
@@ -131,7 +133,7 @@ impl Account {
 
     /// Takes a hold that [`Self::check`] gave, with no change in between.
     pub(crate) fn take(&mut self, hold: &Hold) {
-        self.in_flight += 1;
+        self.in_flight += hold.sequences;
         self.unreserved += hold.unreserved;
         if let Some(bucket) = &mut self.requests {
             bucket.take(1);
@@ -190,18 +192,22 @@ impl Account {
     }
 
     fn release(&mut self, hold: &Hold) {
-        debug_assert!(self.in_flight > 0 && self.unreserved >= hold.unreserved, "a hold is ended once");
-        self.in_flight = self.in_flight.saturating_sub(1);
+        debug_assert!(
+            self.in_flight >= hold.sequences && self.unreserved >= hold.unreserved,
+            "a hold is ended once"
+        );
+        self.in_flight = self.in_flight.saturating_sub(hold.sequences);
         self.unreserved = self.unreserved.saturating_sub(hold.unreserved);
     }
 
     fn hold_for(&self, demand: &Demand) -> Hold {
-        let Some(bucket) = &self.tokens else { return Hold::default() };
+        let sequences = demand.sequences;
+        let Some(bucket) = &self.tokens else { return Hold { sequences, ..Hold::default() } };
         let expected = demand.expected_tokens.min(demand.max_tokens);
         let debt_left = (bucket.limit() / DEBT_DIVISOR).saturating_sub(self.unreserved);
         let unreserved = (demand.max_tokens - expected).min(debt_left);
         let tokens = demand.prompt_tokens.saturating_add(demand.max_tokens - unreserved);
-        Hold { tokens, unreserved }
+        Hold { tokens, unreserved, sequences }
     }
 }
 

@@ -145,7 +145,7 @@ mod tests {
         let mut history = used(History::new(ago(60), true), &[(1, 100_000); 50]);
         let mut account = history.tenant_account(tenant(), &LIMITS);
         account.refresh(&LIMITS, WINDOW);
-        let demand = Demand { prompt_tokens: 10, expected_tokens: 1, max_tokens: 1 };
+        let demand = Demand { prompt_tokens: 10, expected_tokens: 1, max_tokens: 1, sequences: 1 };
         let (_, wait) = account.check(&demand).unwrap_err();
         assert!(wait.unwrap() <= Duration::from_secs(60), "{wait:?}");
         // The key's account has its own.

@@ -45,7 +45,8 @@ impl Reservation {
         }
         if complete && let Some(expected) = accounts.expected.get_mut(&(self.principal.tenant, self.version))
         {
-            expected.record(generated_tokens);
+            let choices = self.tenant.sequences.max(1);
+            (0..choices).for_each(|_| expected.record(generated_tokens / choices));
         }
     }
 }

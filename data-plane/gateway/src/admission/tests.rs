@@ -23,7 +23,7 @@ type Admitted = Result<(Reservation, LimitStates), Box<Refusal>>;
 
 fn ask(admission: &Arc<Admission>, config: &CurrentConfig, prompt: u64, max: u64) -> Admitted {
     let principal = Principal { tenant: tenant(), key: key() };
-    let size = RequestSize { prompt_tokens: prompt, max_tokens: max };
+    let size = RequestSize { prompt_tokens: prompt, max_tokens: max, choices: 1 };
     admission.admit(&config.load(), principal, version(), size, Duration::ZERO)
 }
 

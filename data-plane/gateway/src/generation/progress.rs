@@ -10,7 +10,7 @@ use weir_schemas::ids::{RequestId, WorkerId};
 use weir_schemas::records::PROGRESS_NOTE_INTERVAL;
 
 use crate::record::{Counts, Ending, OpenRecord};
-use crate::routing::Mailbox;
+use crate::routing::{Arrivals, Mailbox};
 
 /// The records of all requests that run.
 #[derive(Debug, Default)]
@@ -22,8 +22,8 @@ pub(crate) struct ProgressBoard {
 struct Live {
     /// Taken by its close.
     record: Option<OpenRecord>,
-    /// Of the attempt that runs.
-    mailbox: Option<Arc<Mailbox>>,
+    /// Of the choices of the attempt that runs.
+    mailboxes: Vec<Arc<Mailbox>>,
     noted_tokens: u64,
 }
 
@@ -38,7 +38,8 @@ pub(super) struct WatchedRecord {
 impl ProgressBoard {
     pub(super) fn watch(self: &Arc<Self>, record: OpenRecord) -> WatchedRecord {
         let request = record.request();
-        let live = Arc::new(Mutex::new(Live { record: Some(record), mailbox: None, noted_tokens: 0 }));
+        let live =
+            Arc::new(Mutex::new(Live { record: Some(record), mailboxes: Vec::new(), noted_tokens: 0 }));
         self.running.lock().insert(request, live.clone());
         WatchedRecord { board: self.clone(), request, live }
     }
@@ -64,12 +65,19 @@ impl ProgressBoard {
     }
 }
 
+/// Of all choices.
+pub(super) fn arrivals(mailboxes: &[Arc<Mailbox>]) -> Arrivals {
+    let mut all = Arrivals::default();
+    mailboxes.iter().for_each(|mailbox| all.add(&mailbox.arrivals()));
+    all
+}
+
 impl Live {
     fn note(&mut self) {
-        let (Some(record), Some(mailbox)) = (&mut self.record, &self.mailbox) else { return };
-        let tokens = mailbox.tokens();
+        let Some(record) = &mut self.record else { return };
+        let tokens = self.mailboxes.iter().map(|mailbox| mailbox.tokens()).sum();
         if tokens > self.noted_tokens {
-            record.progress(&mailbox.arrivals());
+            record.progress(&arrivals(&self.mailboxes));
             self.noted_tokens = tokens;
         }
     }
@@ -81,9 +89,9 @@ impl WatchedRecord {
     }
 
     /// Another replica has it from now on. An attempt before it got no token.
-    pub(super) fn attempt(&self, worker: WorkerId, mailbox: &Arc<Mailbox>) {
+    pub(super) fn attempt(&self, worker: WorkerId, mailboxes: &[Arc<Mailbox>]) {
         let mut live = self.live.lock();
-        live.mailbox = Some(mailbox.clone());
+        live.mailboxes = mailboxes.to_vec();
         if let Some(record) = &mut live.record {
             record.charge_mut().replicas.push(worker);
         }
@@ -126,9 +134,9 @@ mod tests {
         {
             let (recorder, _) = recorder(&directory);
             let board = Arc::new(ProgressBoard::default());
-            let mailbox = Arc::new(Mailbox::new(Histogram::new([1.0])));
+            let mailbox = Arc::new(Mailbox::new(Histogram::new([1.0]), Arc::default()));
             let stalled = board.watch(open(&recorder, 1, charge()));
-            stalled.attempt(worker, &mailbox);
+            stalled.attempt(worker, std::slice::from_ref(&mailbox));
             arrive(&mailbox, 3);
             board.note_all();
             arrive(&mailbox, 2);
@@ -151,9 +159,9 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let (recorder, _) = recorder(&directory);
         let board = Arc::new(ProgressBoard::default());
-        let mailbox = Arc::new(Mailbox::new(Histogram::new([1.0])));
+        let mailbox = Arc::new(Mailbox::new(Histogram::new([1.0]), Arc::default()));
         let record = board.watch(open(&recorder, 1, charge()));
-        record.attempt(WorkerId::from_u128(7), &mailbox);
+        record.attempt(WorkerId::from_u128(7), std::slice::from_ref(&mailbox));
         arrive(&mailbox, 4);
         let ending = Ending { reason: FinishReason::Stop, finished: None, arrivals: mailbox.arrivals() };
         assert_eq!(record.close(&ending).generated_tokens, 4);

@@ -18,7 +18,7 @@ use crate::admission::LimitStates;
 use crate::authenticate::authenticate;
 use crate::error::GatewayError;
 use crate::generation::{Event, Generation};
-use crate::openai::answer::{AnswerWriter, Endpoint, Usage, sse};
+use crate::openai::answer::{AnswerWriter, Asked, Choice, Endpoint, Usage, sse};
 use crate::openai::{CompletionRequest, ParameterError};
 use crate::pipeline::{Arrived, Started};
 use crate::record::Counts;
@@ -55,34 +55,46 @@ pub(super) async fn create(
     drop(body);
     let RequestName(request_id) =
         *parts.extensions.get().ok_or(GatewayError::Internal("a request without a name"))?;
-    let (stream, include_usage, model) = (request.stream, request.include_usage, request.model.clone());
+    let stream = request.stream;
+    let asked = Asked {
+        endpoint,
+        model: request.model.clone(),
+        n: request.n as usize,
+        has_logprobs: request.logprobs.is_some(),
+        include_usage: request.include_usage,
+    };
     let project = project(&parts.headers);
     let arrived = Arrived { request_id, at, instant, principal, project, config, request };
-    let Started { mut generation, limits, artifact_digest } = edge.pipeline.start(arrived).await?;
-    let writer =
-        AnswerWriter::new(endpoint, request_id, at.timestamp(), &model, &artifact_digest, include_usage);
+    let Started { mut generation, limits, artifact_digest, text } = edge.pipeline.start(arrived).await?;
+    let writer = AnswerWriter::new(asked, request_id, at.timestamp(), &artifact_digest, text);
     // The first event is awaited before the status is sent, so that a refusal has its own.
     let first = generation.next().await?;
     if stream {
         Ok(event_stream(generation, writer, first, &limits))
     } else {
-        whole(generation, &writer, first, &limits).await
+        whole(generation, writer, first, &limits).await
     }
 }
 
 async fn whole(
     mut generation: Generation,
-    writer: &AnswerWriter,
+    mut writer: AnswerWriter,
     first: Event,
     limits: &LimitStates,
 ) -> Result<Response, GatewayError> {
-    let mut text = String::new();
+    let mut choices: Vec<Choice> = Vec::new();
+    choices.resize_with(writer.num_choices(), Choice::default);
     let mut event = first;
     loop {
         match event {
-            Event::Text(more) => text.push_str(&more),
-            Event::End { reason, counts } => {
-                let body = writer.whole(&text, reason, usage(counts));
+            Event::Text { choice, text, logprobs } => {
+                let choice = &mut choices[choice];
+                choice.text.push_str(&text);
+                choice.logprobs.extend(logprobs);
+            }
+            Event::Finished { choice, reason } => choices[choice].reason = Some(reason),
+            Event::End(counts) => {
+                let body = writer.whole(&choices, usage(counts));
                 return Ok(respond("application/json", Body::from(body), limits));
             }
         }
@@ -104,8 +116,8 @@ fn event_stream(
     limits: &LimitStates,
 ) -> Response {
     let start = Streaming::Opening { generation, first };
-    let chunks = stream::unfold((start, writer), |(state, writer)| async move {
-        let (chunk, state) = next_chunk(state, &writer).await?;
+    let chunks = stream::unfold((start, writer), |(state, mut writer)| async move {
+        let (chunk, state) = next_chunk(state, &mut writer).await?;
         Some((Ok::<Bytes, std::convert::Infallible>(chunk), (state, writer)))
     });
     let mut response = respond("text/event-stream; charset=utf-8", Body::from_stream(chunks), limits);
@@ -116,10 +128,10 @@ fn event_stream(
     response
 }
 
-async fn next_chunk(state: Streaming, writer: &AnswerWriter) -> Option<(Bytes, Streaming)> {
+async fn next_chunk(state: Streaming, writer: &mut AnswerWriter) -> Option<(Bytes, Streaming)> {
     match state {
         Streaming::Opening { generation, first } => {
-            let mut chunk = writer.opening().unwrap_or_default().to_vec();
+            let mut chunk = writer.opening();
             let (rest, state) = chunk_of(Ok(first), generation, writer);
             chunk.extend_from_slice(&rest);
             Some((chunk.into(), state))
@@ -135,11 +147,16 @@ async fn next_chunk(state: Streaming, writer: &AnswerWriter) -> Option<(Bytes, S
 fn chunk_of(
     event: Result<Event, GatewayError>,
     generation: Generation,
-    writer: &AnswerWriter,
+    writer: &mut AnswerWriter,
 ) -> (Bytes, Streaming) {
     match event {
-        Ok(Event::Text(text)) => (writer.text(&text), Streaming::Running(generation)),
-        Ok(Event::End { reason, counts }) => (writer.closing(reason, usage(counts)), Streaming::Over),
+        Ok(Event::Text { choice, text, logprobs }) => {
+            (writer.piece(choice, &text, &logprobs), Streaming::Running(generation))
+        }
+        Ok(Event::Finished { choice, reason }) => {
+            (writer.finished(choice, reason), Streaming::Running(generation))
+        }
+        Ok(Event::End(counts)) => (writer.end(usage(counts)), Streaming::Over),
         // What OpenAI's clients raise as an APIError; no end mark follows.
         Err(error) => {
             let body = serde_json::to_vec(&ErrorBody::new(&error)).expect("strings always serialise");

@@ -1,8 +1,14 @@
 //! The shapes of an answer, whole and in chunks, for both endpoints. Byte for byte what OpenAI's clients parse.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use serde::Serialize;
 use weir_schemas::ids::RequestId;
+use weir_schemas::rpc::worker::TokenLogprob;
+use weir_text::TextModel;
+
+use super::logprobs::{self, ChatLogprobs, TextLogprobs};
 
 /// Which of the two endpoints answers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -44,15 +50,36 @@ pub(crate) enum FinishReason {
     Length,
 }
 
+/// One choice of a whole answer.
+#[derive(Debug, Default)]
+pub(crate) struct Choice {
+    pub(crate) text: String,
+    pub(crate) logprobs: Vec<TokenLogprob>,
+    pub(crate) reason: Option<FinishReason>,
+}
+
+/// What an answer is of.
+#[derive(Debug, Clone)]
+pub(crate) struct Asked {
+    pub(crate) endpoint: Endpoint,
+    pub(crate) model: String,
+    /// Choices.
+    pub(crate) n: usize,
+    pub(crate) has_logprobs: bool,
+    pub(crate) include_usage: bool,
+}
+
 /// Writes one answer's bodies and chunks.
 #[derive(Debug, Clone)]
 pub(crate) struct AnswerWriter {
-    endpoint: Endpoint,
+    asked: Asked,
     id: String,
     created: i64,
-    model: String,
     fingerprint: String,
-    include_usage: bool,
+    /// Names tokens.
+    text: Arc<TextModel>,
+    /// Characters of the log-probabilities told so far, by choice.
+    offsets: Vec<usize>,
 }
 
 #[derive(Serialize)]
@@ -70,10 +97,10 @@ struct Envelope<'a, C> {
 
 #[derive(Serialize)]
 struct ChatChoice<'a> {
-    index: u32,
+    index: usize,
     message: Message<'a>,
-    logprobs: Option<()>,
-    finish_reason: FinishReason,
+    logprobs: Option<ChatLogprobs>,
+    finish_reason: Option<FinishReason>,
 }
 
 #[derive(Serialize)]
@@ -85,9 +112,9 @@ struct Message<'a> {
 
 #[derive(Serialize)]
 struct ChatChunkChoice<'a> {
-    index: u32,
+    index: usize,
     delta: Delta<'a>,
-    logprobs: Option<()>,
+    logprobs: Option<ChatLogprobs>,
     finish_reason: Option<FinishReason>,
 }
 
@@ -102,77 +129,104 @@ struct Delta<'a> {
 #[derive(Serialize)]
 struct TextChoice<'a> {
     text: &'a str,
-    index: u32,
-    logprobs: Option<()>,
+    index: usize,
+    logprobs: Option<TextLogprobs>,
     finish_reason: Option<FinishReason>,
 }
 
 impl AnswerWriter {
     /// `artifact_digest` is the pinned version's; `system_fingerprint` changes with it.
     pub(crate) fn new(
-        endpoint: Endpoint,
+        asked: Asked,
         request: RequestId,
         created: i64,
-        model: &str,
         artifact_digest: &str,
-        include_usage: bool,
+        text: Arc<TextModel>,
     ) -> Self {
         let request = request.to_string();
         let suffix = request.split_once('_').map_or(request.as_str(), |(_, suffix)| suffix);
-        let prefix = match endpoint {
+        let prefix = match asked.endpoint {
             Endpoint::Chat => "chatcmpl",
             Endpoint::Completion => "cmpl",
         };
         let hex = artifact_digest.strip_prefix("sha256:").unwrap_or(artifact_digest);
         Self {
-            endpoint,
             id: format!("{prefix}-{suffix}"),
             created,
-            model: model.to_owned(),
             fingerprint: format!("fp_{}", hex.chars().take(10).collect::<String>()),
-            include_usage,
+            text,
+            offsets: vec![0; asked.n],
+            asked,
         }
+    }
+
+    pub(crate) fn num_choices(&self) -> usize {
+        self.asked.n
     }
 
     /// The whole answer of a request that did not stream.
-    pub(crate) fn whole(&self, text: &str, reason: FinishReason, usage: Usage) -> Bytes {
-        match self.endpoint {
+    pub(crate) fn whole(&mut self, choices: &[Choice], usage: Usage) -> Bytes {
+        let choices = choices.iter().enumerate();
+        match self.asked.endpoint {
             Endpoint::Chat => {
-                let message = Message { role: "assistant", content: text, refusal: None };
-                let choice = ChatChoice { index: 0, message, logprobs: None, finish_reason: reason };
-                self.json("chat.completion", &[choice], Some(Some(usage)))
+                let choices = choices.map(|(index, choice)| ChatChoice {
+                    index,
+                    message: Message { role: "assistant", content: &choice.text, refusal: None },
+                    logprobs: self.chat_logprobs(&choice.logprobs),
+                    finish_reason: choice.reason,
+                });
+                self.json("chat.completion", &choices.collect::<Vec<_>>(), Some(Some(usage)))
             }
             Endpoint::Completion => {
-                let choice = TextChoice { text, index: 0, logprobs: None, finish_reason: Some(reason) };
-                self.json("text_completion", &[choice], Some(Some(usage)))
+                let choices = choices.map(|(index, choice)| TextChoice {
+                    text: &choice.text,
+                    index,
+                    logprobs: self.text_logprobs(index, &choice.logprobs),
+                    finish_reason: choice.reason,
+                });
+                let choices: Vec<_> = choices.collect();
+                self.json("text_completion", &choices, Some(Some(usage)))
             }
         }
     }
 
-    /// What comes before the first text, if anything.
-    pub(crate) fn opening(&self) -> Option<Bytes> {
-        match self.endpoint {
-            Endpoint::Chat => Some(self.chat_chunk(Some("assistant"), Some(""), None)),
-            Endpoint::Completion => None,
+    /// What comes before the first text: who speaks in each choice, in a chat.
+    pub(crate) fn opening(&self) -> Vec<u8> {
+        let delta = || Delta { role: Some("assistant"), content: Some("") };
+        match self.asked.endpoint {
+            Endpoint::Chat => {
+                (0..self.asked.n).flat_map(|index| self.chat_chunk(index, delta(), None, None)).collect()
+            }
+            Endpoint::Completion => Vec::new(),
         }
     }
 
-    /// A piece of text.
-    pub(crate) fn text(&self, text: &str) -> Bytes {
-        match self.endpoint {
-            Endpoint::Chat => self.chat_chunk(None, Some(text), None),
-            Endpoint::Completion => self.text_chunk(text, None),
+    /// A piece of a choice.
+    pub(crate) fn piece(&mut self, index: usize, text: &str, logprobs: &[TokenLogprob]) -> Bytes {
+        match self.asked.endpoint {
+            Endpoint::Chat => {
+                let delta = Delta { role: None, content: Some(text) };
+                self.chat_chunk(index, delta, self.chat_logprobs(logprobs), None)
+            }
+            Endpoint::Completion => {
+                let logprobs = self.text_logprobs(index, logprobs);
+                self.text_chunk(index, text, logprobs, None)
+            }
         }
     }
 
-    /// The chunk that says why it ended, the usage chunk where asked for, and the end mark.
-    pub(crate) fn closing(&self, reason: FinishReason, usage: Usage) -> Bytes {
-        let mut events = match self.endpoint {
-            Endpoint::Chat => self.chat_chunk(None, None, Some(reason)),
-            Endpoint::Completion => self.text_chunk("", Some(reason)),
+    /// The chunk that says why a choice ended.
+    pub(crate) fn finished(&self, index: usize, reason: FinishReason) -> Bytes {
+        match self.asked.endpoint {
+            Endpoint::Chat => self.chat_chunk(index, Delta { role: None, content: None }, None, Some(reason)),
+            Endpoint::Completion => self.text_chunk(index, "", None, Some(reason)),
         }
-        .to_vec();
-        if self.include_usage {
+    }
+
+    /// The usage chunk where asked for, and the end mark.
+    pub(crate) fn end(&self, usage: Usage) -> Bytes {
+        let mut events = Vec::new();
+        if self.asked.include_usage {
             let no_choices: &[TextChoice<'_>] = &[];
             events.extend(sse(&self.json(self.chunk_object(), no_choices, Some(Some(usage)))));
         }
@@ -180,28 +234,43 @@ impl AnswerWriter {
         events.into()
     }
 
+    fn chat_logprobs(&self, tokens: &[TokenLogprob]) -> Option<ChatLogprobs> {
+        self.asked.has_logprobs.then(|| logprobs::chat(&self.text, tokens))
+    }
+
+    fn text_logprobs(&mut self, index: usize, tokens: &[TokenLogprob]) -> Option<TextLogprobs> {
+        let offset = self.offsets.get_mut(index).filter(|_| self.asked.has_logprobs)?;
+        Some(logprobs::completion(&self.text, tokens, offset))
+    }
+
     fn chat_chunk(
         &self,
-        role: Option<&'static str>,
-        content: Option<&str>,
+        index: usize,
+        delta: Delta<'_>,
+        logprobs: Option<ChatLogprobs>,
         reason: Option<FinishReason>,
     ) -> Bytes {
-        let delta = Delta { role, content };
-        let choice = ChatChunkChoice { index: 0, delta, logprobs: None, finish_reason: reason };
+        let choice = ChatChunkChoice { index, delta, logprobs, finish_reason: reason };
         sse(&self.json(self.chunk_object(), &[choice], self.no_usage_yet()))
     }
 
-    fn text_chunk(&self, text: &str, reason: Option<FinishReason>) -> Bytes {
-        let choice = TextChoice { text, index: 0, logprobs: None, finish_reason: reason };
+    fn text_chunk(
+        &self,
+        index: usize,
+        text: &str,
+        logprobs: Option<TextLogprobs>,
+        reason: Option<FinishReason>,
+    ) -> Bytes {
+        let choice = TextChoice { text, index, logprobs, finish_reason: reason };
         sse(&self.json(self.chunk_object(), &[choice], self.no_usage_yet()))
     }
 
     fn no_usage_yet(&self) -> Option<Option<Usage>> {
-        self.include_usage.then_some(None)
+        self.asked.include_usage.then_some(None)
     }
 
     fn chunk_object(&self) -> &'static str {
-        match self.endpoint {
+        match self.asked.endpoint {
             Endpoint::Chat => "chat.completion.chunk",
             Endpoint::Completion => "text_completion",
         }
@@ -212,7 +281,7 @@ impl AnswerWriter {
             id: &self.id,
             object,
             created: self.created,
-            model: &self.model,
+            model: &self.asked.model,
             choices,
             system_fingerprint: &self.fingerprint,
             usage,
@@ -231,88 +300,4 @@ pub(crate) fn sse(json: &[u8]) -> Bytes {
 }
 
 #[cfg(test)]
-mod tests {
-    use serde_json::{Value, json};
-
-    use super::*;
-
-    fn writer(endpoint: Endpoint, include_usage: bool) -> AnswerWriter {
-        AnswerWriter::new(endpoint, RequestId::from_u128(5), 7, "m", "sha256:0123456789abcdef", include_usage)
-    }
-
-    fn events(bytes: &[u8]) -> Vec<Value> {
-        let text = std::str::from_utf8(bytes).unwrap();
-        assert!(text.ends_with("\n\n"));
-        text.trim_end()
-            .split("\n\n")
-            .map(|event| event.strip_prefix("data: ").unwrap())
-            .map(|data| if data == "[DONE]" { json!("done") } else { serde_json::from_str(data).unwrap() })
-            .collect()
-    }
-
-    #[test]
-    fn chat_chunks_are_openais() {
-        let writer = writer(Endpoint::Chat, true);
-        assert_eq!(
-            events(&writer.opening().unwrap()),
-            [json!({
-                "id": "chatcmpl-00000000000000000000000005", "object": "chat.completion.chunk", "created": 7,
-                "model": "m", "system_fingerprint": "fp_0123456789", "usage": null,
-                "choices": [{"index": 0, "delta": {"role": "assistant", "content": ""}, "logprobs": null,
-                             "finish_reason": null}],
-            })]
-        );
-        let text = &events(&writer.text("a\n\"b\u{2028}"))[0];
-        assert_eq!(text["choices"][0]["delta"], json!({"content": "a\n\"b\u{2028}"}));
-        let closing = events(&writer.closing(FinishReason::Length, Usage::new(40, 32, 4)));
-        assert_eq!(closing.len(), 3);
-        assert_eq!(closing[0]["choices"][0]["delta"], json!({}));
-        assert_eq!(closing[0]["choices"][0]["finish_reason"], "length");
-        assert_eq!(closing[1]["choices"], json!([]));
-        assert_eq!(
-            closing[1]["usage"],
-            json!({"prompt_tokens": 40, "completion_tokens": 4, "total_tokens": 44,
-                   "prompt_tokens_details": {"cached_tokens": 32}})
-        );
-        assert_eq!(closing[2], "done");
-    }
-
-    #[test]
-    fn usage_is_absent_unless_asked_for() {
-        let writer = writer(Endpoint::Completion, false);
-        assert!(writer.opening().is_none());
-        assert!(events(&writer.text("x"))[0].get("usage").is_none());
-        let closing = events(&writer.closing(FinishReason::Stop, Usage::new(1, 0, 1)));
-        assert_eq!(closing.len(), 2);
-        assert_eq!(
-            closing[0]["choices"],
-            json!([{"text": "", "index": 0, "logprobs": null, "finish_reason": "stop"}])
-        );
-    }
-
-    #[test]
-    fn whole_answers_are_openais() {
-        let usage = Usage::new(3, 0, 2);
-        let chat: Value =
-            serde_json::from_slice(&writer(Endpoint::Chat, false).whole("hi", FinishReason::Stop, usage))
-                .unwrap();
-        assert_eq!(chat["object"], "chat.completion");
-        assert_eq!(
-            chat["choices"],
-            json!([{"index": 0, "message": {"role": "assistant", "content": "hi", "refusal": null},
-                    "logprobs": null, "finish_reason": "stop"}])
-        );
-        assert_eq!(chat["usage"]["total_tokens"], 5);
-        let text: Value = serde_json::from_slice(&writer(Endpoint::Completion, false).whole(
-            "hi",
-            FinishReason::Stop,
-            usage,
-        ))
-        .unwrap();
-        assert_eq!(
-            (text["object"].as_str(), text["id"].as_str()),
-            (Some("text_completion"), Some("cmpl-00000000000000000000000005"))
-        );
-        assert_eq!(text["choices"][0]["text"], "hi");
-    }
-}
+mod tests;

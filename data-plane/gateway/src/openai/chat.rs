@@ -3,10 +3,13 @@
 use super::message::messages;
 use super::parameter::ParameterError;
 use super::parameters::{NotYet, Parameters};
-use super::sampling::{self, NOT_YET as COMMON_NOT_YET};
+use super::sampling;
 use super::{CompletionRequest, Input};
 
-/// What chat has beyond [`COMMON_NOT_YET`] and is not built yet.
+/// OpenAI's bound.
+const MAX_TOP_LOGPROBS: i64 = 20;
+
+/// What is not built yet.
 const NOT_YET: &[NotYet] = &[
     NotYet { name: "tools", neutral: &["[]"], hint: "" },
     NotYet { name: "tool_choice", neutral: &["\"none\"", "\"auto\""], hint: "" },
@@ -14,8 +17,6 @@ const NOT_YET: &[NotYet] = &[
     NotYet { name: "functions", neutral: &["[]"], hint: "" },
     NotYet { name: "function_call", neutral: &["\"none\"", "\"auto\""], hint: "" },
     NotYet { name: "response_format", neutral: &["{\"type\":\"text\"}"], hint: " except as text" },
-    NotYet { name: "logprobs", neutral: &["false"], hint: "" },
-    NotYet { name: "top_logprobs", neutral: &["0"], hint: "" },
     NotYet { name: "modalities", neutral: &["[\"text\"]"], hint: " except as text" },
     NotYet { name: "store", neutral: &["false"], hint: "" },
     NotYet { name: "audio", neutral: &[], hint: "" },
@@ -39,18 +40,22 @@ pub(crate) fn parse(body: &[u8]) -> Result<CompletionRequest, ParameterError> {
             "Setting 'max_tokens' and 'max_completion_tokens' at the same time is not supported.".into();
         return Err(ParameterError::invalid("max_tokens", message));
     }
-    parameters.finish(&[NOT_YET, COMMON_NOT_YET])?;
-    Ok(CompletionRequest {
-        model: common.model,
-        input: Input::Chat(messages),
-        max_tokens: old.or(new),
-        sampling: common.sampling,
-        stop: common.stop,
-        stream: common.stream,
-        include_usage: common.include_usage,
-        tier: common.tier,
-        client_request_id: common.client_request_id,
-    })
+    let logprobs = logprobs(&mut parameters)?;
+    parameters.finish(&[NOT_YET])?;
+    Ok(common.request(Input::Chat(messages), old.or(new), logprobs))
+}
+
+fn logprobs(parameters: &mut Parameters<'_>) -> Result<Option<u32>, ParameterError> {
+    let asked = parameters.take("logprobs").map(|asked| asked.boolean()).transpose()?.unwrap_or(false);
+    let top = match parameters.take("top_logprobs") {
+        Some(top) => u32::try_from(top.integer(0, MAX_TOP_LOGPROBS)?).unwrap_or(0),
+        None => return Ok(asked.then_some(0)),
+    };
+    if !asked && top > 0 {
+        let message = "The 'top_logprobs' parameter is only allowed when 'logprobs' is enabled.".into();
+        return Err(ParameterError::invalid("top_logprobs", message));
+    }
+    Ok(asked.then_some(top))
 }
 
 #[cfg(test)]

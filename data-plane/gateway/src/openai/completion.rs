@@ -2,7 +2,7 @@
 
 use super::parameter::{Parameter, ParameterError};
 use super::parameters::{NotYet, Parameters};
-use super::sampling::{self, NOT_YET as COMMON_NOT_YET, bounded_array};
+use super::sampling::{self, bounded_array};
 use super::{CompletionRequest, Input};
 
 /// OpenAI's default for this endpoint.
@@ -10,12 +10,14 @@ const DEFAULT_MAX_TOKENS: u32 = 16;
 /// Tokens of a prompt given as ids: above every context there is, so that the context check gives the answer.
 const MAX_PROMPT_IDS: usize = 1 << 20;
 
-/// What this endpoint has beyond [`COMMON_NOT_YET`] and is not built yet.
+/// OpenAI's bound.
+const MAX_LOGPROBS: i64 = 5;
+
+/// What is not built yet.
 const NOT_YET: &[NotYet] = &[
     NotYet { name: "best_of", neutral: &["1"], hint: "; only 1 choice is" },
     NotYet { name: "echo", neutral: &["false"], hint: "" },
     NotYet { name: "suffix", neutral: &["\"\""], hint: "" },
-    NotYet { name: "logprobs", neutral: &[], hint: "" },
 ];
 
 pub(crate) fn parse(body: &[u8]) -> Result<CompletionRequest, ParameterError> {
@@ -23,18 +25,12 @@ pub(crate) fn parse(body: &[u8]) -> Result<CompletionRequest, ParameterError> {
     let common = sampling::common(&mut parameters)?;
     let input = prompt(parameters.require("prompt")?)?;
     let max_tokens = parameters.take("max_tokens").map(sampling::max_tokens).transpose()?;
-    parameters.finish(&[NOT_YET, COMMON_NOT_YET])?;
-    Ok(CompletionRequest {
-        model: common.model,
-        input,
-        max_tokens: Some(max_tokens.unwrap_or(DEFAULT_MAX_TOKENS)),
-        sampling: common.sampling,
-        stop: common.stop,
-        stream: common.stream,
-        include_usage: common.include_usage,
-        tier: common.tier,
-        client_request_id: common.client_request_id,
-    })
+    let logprobs = match parameters.take("logprobs") {
+        Some(logprobs) => Some(u32::try_from(logprobs.integer(0, MAX_LOGPROBS)?).unwrap_or(0)),
+        None => None,
+    };
+    parameters.finish(&[NOT_YET])?;
+    Ok(common.request(input, Some(max_tokens.unwrap_or(DEFAULT_MAX_TOKENS)), logprobs))
 }
 
 /// A string, token ids, or an array of exactly one of either.

@@ -11,8 +11,8 @@ use serde_json::value::RawValue;
 
 use super::parameter::{Parameter, ParameterError};
 
-/// More than OpenAI has parameters; stops a body of a million names early.
-const MAX_PARAMETERS: usize = 256;
+/// More than OpenAI has parameters, and than a logit bias may have tokens; stops a body of a million names early.
+const MAX_PARAMETERS: usize = 1025;
 
 /// A parameter that is not built yet: accepted only at values that mean "off".
 pub(super) struct NotYet {

@@ -3,9 +3,9 @@
 use serde_json::value::RawValue;
 use weir_schemas::records::Tier;
 
-use super::SamplingOptions;
 use super::parameter::{MAX_LABEL_CHARS, Parameter, ParameterError};
 use super::parameters::{NotYet, Parameters};
+use super::{CompletionRequest, Input, SamplingOptions};
 
 /// OpenAI's bound.
 const MAX_STOP_STRINGS: usize = 4;
@@ -15,24 +15,47 @@ const MAX_STOP_BYTES: usize = 1024;
 const MAX_METADATA_PAIRS: usize = 16;
 const MAX_METADATA_KEY_CHARS: usize = 64;
 
-/// Parameters of both endpoints that are not built yet.
-pub(super) const NOT_YET: &[NotYet] = &[
-    NotYet { name: "n", neutral: &["1"], hint: "; only 1 choice is" },
-    NotYet { name: "logit_bias", neutral: &["{}"], hint: "" },
-    NotYet { name: "presence_penalty", neutral: &["0", "0.0"], hint: "" },
-    NotYet { name: "frequency_penalty", neutral: &["0", "0.0"], hint: "" },
-];
+/// OpenAI's bounds.
+const MAX_CHOICES: i64 = 128;
+const MAX_LOGIT_BIASES: usize = 1024;
 
 /// What [`common`] reads.
 #[derive(Debug)]
 pub(super) struct Common {
-    pub(super) model: String,
-    pub(super) sampling: SamplingOptions,
-    pub(super) stop: Vec<String>,
-    pub(super) stream: bool,
-    pub(super) include_usage: bool,
-    pub(super) tier: Tier,
-    pub(super) client_request_id: Option<String>,
+    model: String,
+    sampling: SamplingOptions,
+    logit_bias: Vec<(u32, f32)>,
+    n: u32,
+    stop: Vec<String>,
+    stream: bool,
+    include_usage: bool,
+    tier: Tier,
+    client_request_id: Option<String>,
+}
+
+impl Common {
+    /// With what each endpoint reads for itself.
+    pub(super) fn request(
+        self,
+        input: Input,
+        max_tokens: Option<u32>,
+        logprobs: Option<u32>,
+    ) -> CompletionRequest {
+        CompletionRequest {
+            model: self.model,
+            input,
+            max_tokens,
+            sampling: self.sampling,
+            logit_bias: self.logit_bias,
+            logprobs,
+            n: self.n,
+            stop: self.stop,
+            stream: self.stream,
+            include_usage: self.include_usage,
+            tier: self.tier,
+            client_request_id: self.client_request_id,
+        }
+    }
 }
 
 pub(super) fn common(parameters: &mut Parameters<'_>) -> Result<Common, ParameterError> {
@@ -51,6 +74,14 @@ pub(super) fn common(parameters: &mut Parameters<'_>) -> Result<Common, Paramete
     Ok(Common {
         model,
         sampling: sampling(parameters)?,
+        logit_bias: match parameters.take("logit_bias") {
+            Some(bias) => logit_bias(bias)?,
+            None => Vec::new(),
+        },
+        n: match parameters.take("n") {
+            Some(n) => u32::try_from(n.integer(1, MAX_CHOICES)?).unwrap_or(1),
+            None => 1,
+        },
         stop: match parameters.take("stop") {
             Some(stop) => stop_strings(stop)?,
             None => Vec::new(),
@@ -73,14 +104,18 @@ pub(super) fn max_tokens(parameter: Parameter<'_>) -> Result<u32, ParameterError
 
 #[expect(clippy::cast_possible_truncation, reason = "the engine samples in f32; ranges were checked")]
 fn sampling(parameters: &mut Parameters<'_>) -> Result<SamplingOptions, ParameterError> {
-    let mut number = |name: &str, default: f64, max: f64| match parameters.take(name) {
-        Some(parameter) => parameter.number(0.0, max),
+    let mut number = |name: &str, default: f64, min: f64, max: f64| match parameters.take(name) {
+        Some(parameter) => parameter.number(min, max),
         None => Ok(default),
     };
-    let temperature = number("temperature", 1.0, 2.0)? as f32;
+    let temperature = number("temperature", 1.0, 0.0, 2.0)? as f32;
     // Zero keeps the likeliest token, as OpenAI does; the engine wants a positive share.
-    let top_p = (number("top_p", 1.0, 1.0)? as f32).max(f32::MIN_POSITIVE);
-    let min_p = number("min_p", 0.0, 1.0)? as f32;
+    let top_p = (number("top_p", 1.0, 0.0, 1.0)? as f32).max(f32::MIN_POSITIVE);
+    let min_p = number("min_p", 0.0, 0.0, 1.0)? as f32;
+    let presence_penalty = number("presence_penalty", 0.0, -2.0, 2.0)? as f32;
+    let frequency_penalty = number("frequency_penalty", 0.0, -2.0, 2.0)? as f32;
+    // Not OpenAI's: as other servers have it.
+    let repetition_penalty = number("repetition_penalty", 1.0, 0.01, 100.0)? as f32;
     let top_k = match parameters.take("top_k") {
         // -1 means off in other servers; 0 does here.
         Some(top_k) => u32::try_from(top_k.integer(-1, i64::from(u32::MAX))?).unwrap_or(0),
@@ -90,7 +125,40 @@ fn sampling(parameters: &mut Parameters<'_>) -> Result<SamplingOptions, Paramete
         Some(seed) => Some(seed.integer(i64::MIN, i64::MAX)?.cast_unsigned()),
         None => None,
     };
-    Ok(SamplingOptions { temperature, top_p, top_k, min_p, seed })
+    Ok(SamplingOptions {
+        temperature,
+        top_p,
+        top_k,
+        min_p,
+        seed,
+        presence_penalty,
+        frequency_penalty,
+        repetition_penalty,
+    })
+}
+
+/// Token ids, as the names of an object, to what is added to their logits.
+fn logit_bias(parameter: Parameter<'_>) -> Result<Vec<(u32, f32)>, ParameterError> {
+    const PATH: &str = "logit_bias";
+    let mut biases = Vec::new();
+    for (token, raw) in nested(parameter)?.entries() {
+        if biases.len() == MAX_LOGIT_BIASES {
+            let message = format!("Invalid 'logit_bias': at most {MAX_LOGIT_BIASES} tokens are allowed.");
+            return Err(ParameterError::invalid(PATH, message));
+        }
+        let id = token.parse::<u32>().map_err(|_| {
+            let message =
+                "Invalid 'logit_bias': each name must be a token id, written as a whole number.".into();
+            ParameterError::invalid(PATH, message)
+        })?;
+        #[expect(
+            clippy::cast_possible_truncation,
+            reason = "the engine samples in f32; the range was checked"
+        )]
+        let bias = Parameter { name: PATH, raw }.number(-100.0, 100.0)? as f32;
+        biases.push((id, bias));
+    }
+    Ok(biases)
 }
 
 fn stop_strings(parameter: Parameter<'_>) -> Result<Vec<String>, ParameterError> {

@@ -143,8 +143,9 @@ impl Link {
         Some(ReadyReplica { load: load.clone(), sent })
     }
 
-    /// Sends a request; its handle is filled in here. `None` when there is no session that takes it.
-    pub(crate) fn dispatch(&self, mut generate: Generate, mailbox: &Arc<Mailbox>) -> Option<u64> {
+    /// Sends a request with a mailbox for each of its choices; its handle is filled in here, and is that of the first choice.
+    /// `None` when there is no session that takes it.
+    pub(crate) fn dispatch(&self, mut generate: Generate, mailboxes: &[Arc<Mailbox>]) -> Option<u64> {
         let mut guard = self.session.lock();
         let session = guard.as_mut()?;
         // Handles are ascending on the wire because they are given and sent under this lock.
@@ -152,8 +153,10 @@ impl Link {
         generate.handle = handle;
         let unreported = (generate.version_id.clone(), generate.prompt.len() as u64);
         session.outgoing.try_send(SessionRequest { kind: Some(Kind::Generate(generate)) }).ok()?;
-        session.next_handle += 1;
-        session.sequences.insert(handle, mailbox.clone());
+        for mailbox in mailboxes {
+            session.sequences.insert(session.next_handle, mailbox.clone());
+            session.next_handle += 1;
+        }
         session.unreported.insert(handle, unreported);
         Some(handle)
     }

@@ -2,6 +2,7 @@
 //! the request's own task takes them, so one slow reader holds nobody back. Its size is bounded by the sequence's
 //! `max_tokens` (each at most a kilobyte of text), and a reader that takes nothing is cut off by its connection.
 
+use std::sync::Arc;
 use std::time::Instant;
 
 use parking_lot::Mutex;
@@ -9,7 +10,7 @@ use prometheus_client::metrics::histogram::Histogram;
 use tokio::sync::Notify;
 use weir_schemas::records::GapStats;
 use weir_schemas::rpc::step_message::Update;
-use weir_schemas::rpc::worker::Finished;
+use weir_schemas::rpc::worker::{Finished, TokenLogprob};
 
 /// How a sequence ended, as far as this gateway can tell.
 #[derive(Debug, Clone)]
@@ -31,10 +32,23 @@ pub(crate) struct Arrivals {
     pub(crate) gaps: GapStats,
 }
 
+impl Arrivals {
+    /// Those of a further choice of the same request, whose prompt counts once.
+    pub(crate) fn add(&mut self, other: &Self) {
+        self.tokens += other.tokens;
+        self.cached_prompt_tokens = self.cached_prompt_tokens.max(other.cached_prompt_tokens);
+        self.first_at = [self.first_at, other.first_at].into_iter().flatten().min();
+        self.last_at = self.last_at.max(other.last_at);
+        self.gaps.merge(&other.gaps);
+    }
+}
+
 /// What was taken out.
 #[derive(Debug, Default)]
 pub(crate) struct Taken {
     pub(crate) text: String,
+    /// Of the tokens that arrived with it, if they were asked for.
+    pub(crate) logprobs: Vec<TokenLogprob>,
     /// Tokens that have arrived in all.
     pub(crate) tokens: u64,
     pub(crate) end: Option<End>,
@@ -44,20 +58,23 @@ pub(crate) struct Taken {
 #[derive(Debug)]
 pub(crate) struct Mailbox {
     inner: Mutex<Inner>,
-    changed: Notify,
+    /// Of all choices of a request.
+    changed: Arc<Notify>,
     gap_histogram: Histogram,
 }
 
 #[derive(Debug, Default)]
 struct Inner {
     text: String,
+    logprobs: Vec<TokenLogprob>,
     arrivals: Arrivals,
     end: Option<End>,
 }
 
 impl Mailbox {
-    pub(crate) fn new(gap_histogram: Histogram) -> Self {
-        Self { inner: Mutex::default(), changed: Notify::new(), gap_histogram }
+    /// `changed` is told whenever something arrives.
+    pub(crate) fn new(gap_histogram: Histogram, changed: Arc<Notify>) -> Self {
+        Self { inner: Mutex::default(), changed, gap_histogram }
     }
 
     /// Puts an update in. True if it was the last.
@@ -73,6 +90,7 @@ impl Mailbox {
             inner.arrivals.cached_prompt_tokens = cached;
         }
         inner.text.push_str(update.text);
+        inner.logprobs.extend_from_slice(update.logprobs);
         let last = update.finished.is_some();
         if let Some(finished) = update.finished {
             inner.end = Some(End::Finished(Box::new(finished.clone())));
@@ -91,23 +109,13 @@ impl Mailbox {
     /// Takes the text that has arrived; the end stays visible.
     pub(crate) fn take(&self) -> Taken {
         let mut inner = self.inner.lock();
-        let text = std::mem::take(&mut inner.text);
-        Taken { text, tokens: inner.arrivals.tokens, end: inner.end.clone() }
+        let (text, logprobs) = (std::mem::take(&mut inner.text), std::mem::take(&mut inner.logprobs));
+        Taken { text, logprobs, tokens: inner.arrivals.tokens, end: inner.end.clone() }
     }
 
-    /// Waits until something arrived since the last wait.
-    pub(crate) async fn changed(&self) {
-        self.changed.notified().await;
-    }
-
-    /// Waits for the end.
-    pub(crate) async fn ended(&self) -> End {
-        loop {
-            if let Some(end) = &self.inner.lock().end {
-                return end.clone();
-            }
-            self.changed().await;
-        }
+    /// How it ended, if it has.
+    pub(crate) fn end(&self) -> Option<End> {
+        self.inner.lock().end.clone()
     }
 
     /// Tokens that have arrived.
@@ -140,12 +148,12 @@ mod tests {
 
     fn update<'a>(tokens: &'a [u32], text: &'a str, finished: Option<&'a Finished>) -> Update<'a> {
         let cached_prompt_tokens = (tokens == [1]).then_some(16);
-        Update { handle: 1, tokens, text, finished, cached_prompt_tokens }
+        Update { handle: 1, tokens, text, finished, cached_prompt_tokens, ..Update::default() }
     }
 
-    #[tokio::test]
-    async fn what_is_not_taken_adds_up_and_the_end_comes_after_it() {
-        let mailbox = Mailbox::new(Histogram::new(exponential_buckets(0.001, 2.0, 4)));
+    #[test]
+    fn what_is_not_taken_adds_up_and_the_end_comes_after_it() {
+        let mailbox = Mailbox::new(Histogram::new(exponential_buckets(0.001, 2.0, 4)), Arc::default());
         let start = Instant::now();
         assert!(!mailbox.deliver(update(&[1], "a", None), start));
         assert!(!mailbox.deliver(update(&[2], "", None), start + Duration::from_micros(10)));
@@ -154,18 +162,18 @@ mod tests {
         let taken = mailbox.take();
         assert_eq!((taken.text.as_str(), taken.tokens), ("abc", 3));
         assert!(matches!(taken.end, Some(End::Finished(_))));
-        assert!(matches!(mailbox.ended().await, End::Finished(finished) if finished.generated_tokens == 3));
+        assert!(matches!(mailbox.end(), Some(End::Finished(finished)) if finished.generated_tokens == 3));
         assert_eq!((mailbox.tokens(), mailbox.arrivals().cached_prompt_tokens), (3, 16));
         let gaps = mailbox.arrivals().gaps;
         assert_eq!((gaps.count, gaps.sum_us, gaps.max_us), (2, 40, 30));
     }
 
-    #[tokio::test]
-    async fn a_lost_sequence_stays_lost_and_a_finished_one_finished() {
-        let mailbox = Mailbox::new(Histogram::new(exponential_buckets(0.001, 2.0, 4)));
+    #[test]
+    fn a_lost_sequence_stays_lost_and_a_finished_one_finished() {
+        let mailbox = Mailbox::new(Histogram::new(exponential_buckets(0.001, 2.0, 4)), Arc::default());
         mailbox.lose();
         assert!(mailbox.deliver(update(&[1], "late", Some(&Finished::default())), Instant::now()));
-        assert!(matches!(mailbox.ended().await, End::Lost));
+        assert!(matches!(mailbox.end(), Some(End::Lost)));
         assert_eq!(mailbox.take().text, "");
     }
 }

@@ -3,7 +3,7 @@
 use hyper::Method;
 use serde_json::{Value, json};
 use weir_schemas::records::FinishReason as RecordedReason;
-use weir_schemas::rpc::worker::FinishReason;
+use weir_schemas::rpc::worker::{FinishReason, TokenBias};
 
 use crate::support::worker::Script;
 use crate::support::{Harness, prompt_tokens};
@@ -108,15 +108,74 @@ async fn parameters_reach_the_worker_as_given() {
     let harness = Harness::new(1).await;
     let change = json!({
         "temperature": 0.5, "top_p": 0.25, "top_k": 7, "min_p": 0.125, "seed": 42, "stop": ["x"], "max_tokens": 9,
-        "priority": "batch",
+        "priority": "batch", "presence_penalty": 0.5, "frequency_penalty": -0.5, "repetition_penalty": 1.5,
+        "logit_bias": {"7": -1.5}, "n": 2, "logprobs": true, "top_logprobs": 4,
     });
     assert_eq!(harness.client.chat(&harness.token, change).await.status, 200);
     let sent = harness.workers[0].requests().remove(0);
     let sampling = sent.sampling.unwrap();
     assert_eq!((sampling.temperature, sampling.top_p, sampling.top_k), (0.5, 0.25, 7));
     assert_eq!((sampling.min_p, sampling.seed), (0.125, 42));
+    assert_eq!((sampling.presence_penalty, sampling.frequency_penalty), (0.5, -0.5));
+    assert_eq!((sampling.repetition_penalty, sampling.logprobs, sent.n), (1.5, Some(4), 2));
+    assert_eq!(sampling.logit_bias, [TokenBias { token: 7, bias: -1.5 }]);
     assert_eq!((sent.stop, sent.max_tokens, sent.class), (vec!["x".to_owned()], 9, 2));
     assert_eq!(sent.tenant_id, tenant().to_string());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn choices_are_one_request_one_reservation_and_one_charge() {
+    let harness = Harness::new(1).await;
+    harness.workers[0].script(Script::Answer {
+        texts: vec!["Hel", "lo"],
+        reason: FinishReason::Length,
+        cached: 3,
+    });
+    let answer = harness.client.chat(&harness.token, json!({"n": 3, "logprobs": true})).await.json();
+    for (index, choice) in answer["choices"].as_array().unwrap().iter().enumerate() {
+        assert_eq!((&choice["index"], &choice["message"]["content"]), (&json!(index), &json!("Hello")));
+        assert_eq!(choice["finish_reason"], "length");
+        let tokens: Vec<_> = choice["logprobs"]["content"].as_array().unwrap().iter().collect();
+        assert_eq!((tokens.len(), &tokens[0]["logprob"]), (2, &json!(-0.5)));
+    }
+    assert_eq!(answer["choices"].as_array().unwrap().len(), 3);
+    let prompt = prompt_tokens("hello");
+    assert_eq!(answer["usage"]["completion_tokens"], 6);
+    assert_eq!(answer["usage"]["prompt_tokens"], prompt);
+
+    let events = harness.client.chat_stream(&harness.token, json!({"n": 2})).await.events().await;
+    assert_eq!(events.iter().filter(|event| *event == "[DONE]").count(), 1);
+    for index in 0..2 {
+        let chunks = events.iter().filter_map(|event| serde_json::from_str::<Value>(event).ok());
+        let own: Vec<_> = chunks
+            .map(|chunk| chunk["choices"][0].clone())
+            .filter(|choice| choice["index"] == index)
+            .collect();
+        let text: String = own.iter().filter_map(|choice| choice["delta"]["content"].as_str()).collect();
+        assert_eq!(text, "Hello");
+        assert_eq!(own.first().unwrap()["delta"]["role"], "assistant");
+        assert_eq!(own.last().unwrap()["finish_reason"], "length");
+    }
+    let charges = harness.ledger.wait_charges(2).await;
+    let counts = charges
+        .iter()
+        .map(|c| (c.data.n, c.data.prompt_tokens, c.data.cached_prompt_tokens, c.data.generated_tokens));
+    assert_eq!(counts.collect::<Vec<_>>(), [(3, prompt, 3, 6), (2, prompt, 3, 4)]);
+    assert_eq!(charges[0].data.finish_reason, RecordedReason::Length);
+    assert_eq!(harness.inflight(), 0.0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_that_leaves_ends_every_choice() {
+    let harness = Harness::new(1).await;
+    harness.workers[0].script(Script::Hold(vec!["a", "b"]));
+    let mut reading = harness.client.chat_stream(&harness.token, json!({"n": 3})).await;
+    reading.event().await.unwrap();
+    drop(reading);
+    let charge = harness.ledger.wait_charges(1).await.remove(0).data;
+    assert_eq!((charge.finish_reason, charge.n, charge.generated_tokens), (RecordedReason::Cancelled, 3, 6));
+    assert_eq!(harness.workers[0].cancelled(), 3);
+    assert_eq!(harness.inflight(), 0.0);
 }
 
 #[tokio::test(flavor = "multi_thread")]

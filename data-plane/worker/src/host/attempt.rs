@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use weir_engine::{Commit, FinishReason, SequenceRequest, SequenceUsage, TokenId, Verdict};
+use weir_engine::{Commit, FinishReason, SequenceRequest, SequenceUsage, TokenId, TokenLogprobs, Verdict};
 use weir_schemas::records::ExecutionOutcome;
 use weir_schemas::rpc::step_message::Update;
 use weir_schemas::rpc::worker as wire;
@@ -17,11 +17,29 @@ use crate::session::{CancelHandle, Session};
 #[derive(Debug)]
 pub(crate) struct NewAttempt {
     pub(crate) session: Arc<Session>,
+    pub(crate) execution: OpenExecution,
+    /// At least one.
+    pub(crate) choices: Vec<NewChoice>,
+}
+
+/// One of its sequences.
+#[derive(Debug)]
+pub(crate) struct NewChoice {
     pub(crate) handle: u64,
     pub(crate) cancel: CancelHandle,
-    pub(crate) execution: OpenExecution,
     pub(crate) request: SequenceRequest,
     pub(crate) stop: StopMatcher,
+}
+
+/// Names an attempt within its step loop.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) struct AttemptKey(pub(super) u64);
+
+/// Names one choice of an attempt, for its record.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct ChoiceKey {
+    pub(super) attempt: AttemptKey,
+    pub(super) choice: usize,
 }
 
 /// What an attempt came with.
@@ -31,11 +49,12 @@ pub(super) struct Arrival {
     pub(super) prompt_tokens: u64,
 }
 
-/// The same, once the engine has it, which keeps this and lends it with all it tells.
+/// One choice, once the engine has it, which keeps this and lends it with all it tells.
 #[derive(Debug)]
 pub(crate) struct Attempt {
     pub(super) session: Arc<Session>,
     pub(super) handle: u64,
+    pub(super) key: ChoiceKey,
     arrival: Arrival,
     text: AnswerText,
     prompt_computed: u64,
@@ -49,10 +68,17 @@ pub(crate) struct Attempt {
 }
 
 impl Attempt {
-    pub(super) fn new(session: Arc<Session>, handle: u64, arrival: Arrival, text: AnswerText) -> Self {
+    pub(super) fn new(
+        session: Arc<Session>,
+        handle: u64,
+        key: ChoiceKey,
+        arrival: Arrival,
+        text: AnswerText,
+    ) -> Self {
         Self {
             session,
             handle,
+            key,
             arrival,
             text,
             prompt_computed: 0,
@@ -77,13 +103,29 @@ impl Attempt {
     }
 
     /// A step that was over at `now` gave these tokens: says so.
-    pub(super) fn tokens(&mut self, tokens: &[TokenId], now: Instant, message: &mut wire::StepMessage) {
+    pub(super) fn tokens(
+        &mut self,
+        tokens: &[TokenId],
+        logprobs: &[TokenLogprobs],
+        now: Instant,
+        message: &mut wire::StepMessage,
+    ) {
         self.first_token.get_or_insert(now);
         self.last_token = Some(now);
         self.generated += tokens.len() as u64;
         let (handle, cached_prompt_tokens) = (self.handle, self.tell_cached());
         let text = self.text.pending();
-        message.push(Update { handle, tokens, text, cached_prompt_tokens, finished: None });
+        // Empty, and no allocation, unless they were asked for.
+        let logprobs: Vec<_> =
+            tokens.iter().zip(logprobs).map(|(&token, of)| wire_logprob(token, of)).collect();
+        message.push(Update {
+            handle,
+            tokens,
+            text,
+            cached_prompt_tokens,
+            logprobs: &logprobs,
+            ..Update::default()
+        });
         self.text.taken();
     }
 
@@ -161,6 +203,15 @@ impl Attempt {
             decode_us: between(self.first_token, self.last_token),
             device_us: micros(self.device),
         }
+    }
+}
+
+fn wire_logprob(token: TokenId, of: &TokenLogprobs) -> wire::TokenLogprob {
+    wire::TokenLogprob {
+        token,
+        logprob: of.chosen,
+        top_tokens: of.top.iter().map(|&(token, _)| token).collect(),
+        top_logprobs: of.top.iter().map(|&(_, logprob)| logprob).collect(),
     }
 }
 

@@ -1,6 +1,7 @@
 //! What steps gave, on its way out: their records are written, then the gateways are told. A thread of its own beside the
 //! step loop's, so that the loop waits for no file: now and then a write takes as long as several steps.
 
+use std::collections::hash_map::Entry;
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -8,8 +9,9 @@ use std::time::Duration;
 
 use foldhash::fast::FixedState;
 use parking_lot::{Condvar, Mutex};
-use weir_engine::SequenceId;
+use weir_schemas::records::ExecutionOutcome;
 
+use super::attempt::{AttemptKey, ChoiceKey};
 use super::parcel::{Note, Parcel};
 use super::spawn_guarded;
 use crate::execution::{OpenExecution, Used};
@@ -109,7 +111,7 @@ impl Queue {
 }
 
 fn deliver(queue: &Queue) {
-    let mut open: HashMap<SequenceId, OpenExecution, FixedState> = HashMap::default();
+    let mut open: HashMap<AttemptKey, Recorded, FixedState> = HashMap::default();
     while let Some(parcels) = queue.take() {
         for Parcel { notes, messages, .. } in parcels {
             // The records first: what a gateway is told must survive this process.
@@ -123,23 +125,69 @@ fn deliver(queue: &Queue) {
     }
 }
 
-fn write(note: Note, open: &mut HashMap<SequenceId, OpenExecution, FixedState>) {
+/// The record of an attempt while its choices run.
+struct Recorded {
+    execution: OpenExecution,
+    /// By choice.
+    used: Vec<Used>,
+    /// Choices that are not over.
+    left: usize,
+    outcome: ExecutionOutcome,
+}
+
+impl Recorded {
+    /// Of all choices. The prompt counts once, as the first of them had it.
+    fn used(&self) -> Used {
+        let mut total = self.used.first().copied().unwrap_or_default();
+        for choice in self.used.iter().skip(1) {
+            total.generated_tokens += choice.generated_tokens;
+            total.preemptions += choice.preemptions;
+            total.decode_us = total.decode_us.max(choice.decode_us);
+            total.device_us += choice.device_us;
+        }
+        total
+    }
+
+    fn set(&mut self, choice: usize, used: Used) {
+        if let Some(of_choice) = self.used.get_mut(choice) {
+            *of_choice = used;
+        }
+    }
+}
+
+fn write(note: Note, open: &mut HashMap<AttemptKey, Recorded, FixedState>) {
     match note {
-        Note::Opened(id, execution) => drop(open.insert(id, execution)),
-        Note::Progress(id, used) => {
-            if let Some(execution) = open.get_mut(&id) {
-                execution.progress(used);
+        Note::Opened(key, execution, choices) => {
+            let used = vec![Used::default(); choices];
+            let recorded = Recorded { execution, used, left: choices, outcome: ExecutionOutcome::Stop };
+            open.insert(key, recorded);
+        }
+        Note::Progress(ChoiceKey { attempt, choice }, used) => {
+            if let Some(recorded) = open.get_mut(&attempt) {
+                recorded.set(choice, used);
+                recorded.execution.progress(recorded.used());
             }
         }
-        Note::Closed(id, used, outcome, (session, handle)) => {
-            if let Some(execution) = open.remove(&id) {
-                execution.close(used, outcome);
+        Note::Closed(ChoiceKey { attempt, choice }, used, outcome, (session, handle)) => {
+            if let Entry::Occupied(mut entry) = open.entry(attempt) {
+                let recorded = entry.get_mut();
+                recorded.set(choice, used);
+                recorded.left -= 1;
+                // An error of one choice stays the attempt's.
+                if recorded.outcome != ExecutionOutcome::Error {
+                    recorded.outcome = outcome;
+                }
+                if recorded.left == 0 {
+                    let recorded = entry.remove();
+                    let used = recorded.used();
+                    recorded.execution.close(used, recorded.outcome);
+                }
             }
             session.finished(handle);
         }
-        Note::Refused(execution, outcome, (session, handle)) => {
+        Note::Refused(execution, outcome, (session, handles)) => {
             execution.close(Used::default(), outcome);
-            session.finished(handle);
+            handles.into_iter().for_each(|handle| session.finished(handle));
         }
     }
 }

@@ -55,15 +55,21 @@ impl Sink<Attempt> for Outbox {
         attempt.computed(advance.computed, self.step.started, self.share_of_token * advance.computed);
         if !advance.tokens.is_empty() {
             let message = self.parcel.message_to(&attempt.session);
-            attempt.tokens(advance.tokens, self.step.ended, message);
+            attempt.tokens(advance.tokens, advance.logprobs, self.step.ended, message);
         }
     }
 
-    fn finished(&mut self, id: SequenceId, mut attempt: Attempt, reason: FinishReason, usage: SequenceUsage) {
+    fn finished(
+        &mut self,
+        _id: SequenceId,
+        mut attempt: Attempt,
+        reason: FinishReason,
+        usage: SequenceUsage,
+    ) {
         let (used, outcome, finished) = attempt.end(reason, usage);
         self.metrics.finished(&finished);
         attempt.last_words(&finished, self.parcel.message_to(&attempt.session));
-        self.parcel.note(Note::Closed(id, used, outcome, (attempt.session, attempt.handle)));
+        self.parcel.note(Note::Closed(attempt.key, used, outcome, (attempt.session, attempt.handle)));
     }
 }
 
@@ -73,8 +79,8 @@ pub(super) struct Silent<'a>(pub(super) &'a mut Parcel);
 impl Sink<Attempt> for Silent<'_> {
     fn advanced(&mut self, _id: SequenceId, _attempt: &mut Attempt, _advance: Advance<'_>) {}
 
-    fn finished(&mut self, id: SequenceId, attempt: Attempt, reason: FinishReason, usage: SequenceUsage) {
+    fn finished(&mut self, _id: SequenceId, attempt: Attempt, reason: FinishReason, usage: SequenceUsage) {
         let (used, outcome, _) = attempt.end(reason, usage);
-        self.0.note(Note::Closed(id, used, outcome, (attempt.session, attempt.handle)));
+        self.0.note(Note::Closed(attempt.key, used, outcome, (attempt.session, attempt.handle)));
     }
 }

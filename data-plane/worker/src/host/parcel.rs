@@ -3,10 +3,10 @@
 
 use std::sync::Arc;
 
-use weir_engine::SequenceId;
 use weir_schemas::records::ExecutionOutcome;
 use weir_schemas::rpc::worker::StepMessage;
 
+use super::attempt::{AttemptKey, ChoiceKey};
 use crate::execution::{OpenExecution, Used};
 use crate::session::Session;
 
@@ -22,13 +22,13 @@ pub(super) struct Parcel {
 
 /// Something for the execution log.
 pub(super) enum Note {
-    /// The engine has it: its records come from here on.
-    Opened(SequenceId, OpenExecution),
-    Progress(SequenceId, Used),
-    /// It is over, and so is its handle in the session.
-    Closed(SequenceId, Used, ExecutionOutcome, (Arc<Session>, u64)),
+    /// The engine has so many choices of it: its records come from here on.
+    Opened(AttemptKey, OpenExecution, usize),
+    Progress(ChoiceKey, Used),
+    /// A choice is over, and so is its handle in the session.
+    Closed(ChoiceKey, Used, ExecutionOutcome, (Arc<Session>, u64)),
     /// The engine does not have it.
-    Refused(OpenExecution, ExecutionOutcome, (Arc<Session>, u64)),
+    Refused(OpenExecution, ExecutionOutcome, (Arc<Session>, Vec<u64>)),
 }
 
 impl Parcel {

@@ -14,12 +14,13 @@ use weir_schemas::rpc::worker as wire;
 use weir_text::TextModel;
 
 use super::answer_text::AnswerText;
-use super::attempt::{Arrival, Attempt, NewAttempt, refusal};
+use super::attempt::{Arrival, Attempt, AttemptKey, ChoiceKey, NewAttempt, NewChoice, refusal};
 use super::delivery::Delivery;
 use super::outbox::{Outbox, Silent};
 use super::parcel::Note;
 use super::step_clock::{StepClock, Timed};
 use super::{ARRIVALS_MAX, EngineHandle, EngineStatus, Rates, spawn_guarded};
+use crate::execution::Used;
 use crate::metrics::EngineMetrics;
 use crate::session::CancelQueue;
 
@@ -28,6 +29,7 @@ struct StepLoop<X: Executor> {
     outbox: Outbox,
     text: Arc<TextModel>,
     arrivals: mpsc::Receiver<Box<NewAttempt>>,
+    next_attempt: u64,
     cancelled: CancelQueue,
     rates: Rates,
     progress_recorded: Instant,
@@ -63,6 +65,7 @@ pub(crate) fn spawn<X: Executor + 'static>(
         text,
         arrivals: receiver,
         status: publisher,
+        next_attempt: 0,
         cancelled: CancelQueue::default(),
         rates: Rates::default(),
         progress_recorded: now,
@@ -110,22 +113,39 @@ impl<X: Executor> StepLoop<X> {
     }
 
     fn add(&mut self, attempt: NewAttempt) {
-        let NewAttempt { session, handle, cancel, execution, request, stop } = attempt;
-        let text = AnswerText::new(self.text.clone(), &request.prompt, stop);
+        let NewAttempt { session, execution, choices } = attempt;
         let arrival = Arrival { at: execution.arrived(), prompt_tokens: execution.prompt_tokens() };
-        let parcel = &mut self.outbox.parcel;
-        match self.engine.add(request, Attempt::new(session.clone(), handle, arrival, text)) {
-            Ok(id) => {
-                session.included(handle);
-                cancel.taken(&self.cancelled, id);
-                parcel.note(Note::Opened(id, execution));
-            }
-            Err(error) => {
-                let finished = refusal(execution.prompt_tokens(), refusal_reason(&error), error.to_string());
-                let update = Update { handle, finished: Some(&finished), ..Update::default() };
-                parcel.message_to(&session).push(update);
-                let outcome = ExecutionOutcome::Refused;
-                parcel.note(Note::Refused(execution, outcome, (session, handle)));
+        let attempt = AttemptKey(self.next_attempt);
+        self.next_attempt += 1;
+        let handles: Vec<u64> = choices.iter().map(|choice| choice.handle).collect();
+        let mut execution = Some(execution);
+        for (choice, NewChoice { handle, cancel, request, stop }) in choices.into_iter().enumerate() {
+            let key = ChoiceKey { attempt, choice };
+            let text = AnswerText::new(self.text.clone(), &request.prompt, stop);
+            let parcel = &mut self.outbox.parcel;
+            match self.engine.add(request, Attempt::new(session.clone(), handle, key, arrival, text)) {
+                Ok(id) => {
+                    session.included(handle);
+                    cancel.taken(&self.cancelled, id);
+                    if let Some(execution) = execution.take() {
+                        parcel.note(Note::Opened(attempt, execution, handles.len()));
+                    }
+                }
+                Err(error) => {
+                    let reason = refusal_reason(&error);
+                    let finished = refusal(arrival.prompt_tokens, reason, error.to_string());
+                    // If the first one is refused, so is the request.
+                    let refused = if execution.is_some() { &handles[..] } else { &[handle] };
+                    let message = parcel.message_to(&session);
+                    for &handle in refused {
+                        message.push(Update { handle, finished: Some(&finished), ..Update::default() });
+                    }
+                    let outcome = ExecutionOutcome::Refused;
+                    if let Some(execution) = execution.take() {
+                        return parcel.note(Note::Refused(execution, outcome, (session, handles)));
+                    }
+                    parcel.note(Note::Closed(key, Used::default(), outcome, (session.clone(), handle)));
+                }
             }
         }
     }
@@ -164,8 +184,9 @@ impl<X: Executor> StepLoop<X> {
         parcel.say_nothing();
         self.arrivals.close();
         while let Some(attempt) = self.arrivals.blocking_recv() {
-            let NewAttempt { session, handle, execution, .. } = *attempt;
-            parcel.note(Note::Refused(execution, ExecutionOutcome::Error, (session, handle)));
+            let NewAttempt { session, execution, choices } = *attempt;
+            let handles = choices.iter().map(|choice| choice.handle).collect();
+            parcel.note(Note::Refused(execution, ExecutionOutcome::Error, (session, handles)));
         }
         self.delivery.hand_over(parcel);
         self.delivery.flush();
@@ -178,8 +199,8 @@ impl<X: Executor> StepLoop<X> {
     fn note_progress(&mut self) {
         let now = self.outbox.clock.now();
         if now.saturating_duration_since(self.progress_recorded) >= PROGRESS_NOTE_INTERVAL {
-            for (id, attempt) in self.engine.sequences() {
-                self.outbox.parcel.note(Note::Progress(id, attempt.progress()));
+            for (_, attempt) in self.engine.sequences() {
+                self.outbox.parcel.note(Note::Progress(attempt.key, attempt.progress()));
             }
             self.progress_recorded = now;
         }

@@ -11,8 +11,11 @@ use weir_text::StopMatcher;
 
 use super::WorkerService;
 use crate::execution::{AttemptId, OpenExecution, Used};
-use crate::host::{NewAttempt, refusal};
+use crate::host::{NewAttempt, NewChoice, refusal};
 use crate::session::{CancelHandle, Session};
+
+/// Most choices of one request, as OpenAI's API has it.
+const CHOICES_MAX: u32 = 128;
 
 /// Why a request goes no further, in words that may be shown.
 struct Refused {
@@ -28,16 +31,20 @@ fn invalid(message: String) -> Refused {
 pub(super) async fn start(service: &WorkerService, session: &Arc<Session>, generate: Generate) {
     let handle = generate.handle;
     let prompt_tokens = generate.prompt.len() as u64;
-    let Some(cancel) = session.received(handle) else {
+    let handles = handle..handle.saturating_add(u64::from(generate.n.clamp(1, CHOICES_MAX)));
+    let cancels: Option<Vec<_>> = handles.clone().map(|handle| session.received(handle)).collect();
+    let Some(cancels) = cancels else {
         tracing::error!(gateway = session.gateway, handle, "a handle that does not ascend is ignored");
         return;
     };
-    if let Err(Refused { reason, message }) = hand_over(service, session, cancel, generate).await {
-        session.finished(handle);
+    if let Err(Refused { reason, message }) = hand_over(service, session, cancels, generate).await {
         tracing::info!(gateway = session.gateway, handle, ?reason, message, "refused");
         let finished = refusal(prompt_tokens, reason, message);
         let mut message = StepMessage::default();
-        message.push(Update { handle, finished: Some(&finished), ..Update::default() });
+        for handle in handles {
+            session.finished(handle);
+            message.push(Update { handle, finished: Some(&finished), ..Update::default() });
+        }
         session.send(message);
     }
 }
@@ -45,12 +52,13 @@ pub(super) async fn start(service: &WorkerService, session: &Arc<Session>, gener
 async fn hand_over(
     service: &WorkerService,
     session: &Arc<Session>,
-    cancel: CancelHandle,
+    cancels: Vec<CancelHandle>,
     generate: Generate,
 ) -> Result<(), Refused> {
     let id = attempt_id(&generate).map_err(invalid)?;
     let billing = billing(session, &generate).map_err(invalid)?;
-    let execution = service.executions.begin(id, generate.prompt.len() as u64, billing).map_err(|error| {
+    let (prompt_tokens, seats) = (generate.prompt.len() as u64, generate.n.clamp(1, CHOICES_MAX));
+    let execution = service.executions.begin(id, prompt_tokens, seats, billing).map_err(|error| {
         let cause = &error as &dyn std::error::Error;
         // The log itself says loudly when it begins to refuse; here it would be once a request.
         match error.is_refusal() {
@@ -72,15 +80,14 @@ async fn hand_over(
     let Some(version) = service.versions.ready(id.version) else {
         return refuse(execution, not_loaded("this worker does not have the version loaded"));
     };
-    let handle = generate.handle;
-    let (request, stop) = match sequence(service, id, generate, version.engine.text.eos_ids()) {
-        Ok(parts) => parts,
+    let choices = match choices(service, id, generate, version.engine.text.eos_ids(), cancels) {
+        Ok(choices) => choices,
         Err(message) => return refuse(execution, invalid(message)),
     };
     match version.engine.arrivals.reserve().await {
         Ok(permit) => {
             let session = session.clone();
-            permit.send(Box::new(NewAttempt { session, handle, cancel, execution, request, stop }));
+            permit.send(Box::new(NewAttempt { session, execution, choices }));
             Ok(())
         }
         Err(_) => refuse(execution, not_loaded("the version is being unloaded")),
@@ -120,19 +127,45 @@ fn billing(session: &Session, generate: &Generate) -> Result<Option<Billing>, St
     }))
 }
 
+/// One sequence for each choice: the same prompt, noise of its own.
+fn choices(
+    service: &WorkerService,
+    id: AttemptId,
+    generate: Generate,
+    eos_ids: &[u32],
+    cancels: Vec<CancelHandle>,
+) -> Result<Vec<NewChoice>, String> {
+    if generate.n > CHOICES_MAX {
+        return Err(format!("{} choices, at most {CHOICES_MAX} are allowed", generate.n));
+    }
+    let (first, stop) = (generate.handle, generate.stop.clone());
+    let request = sequence(service, id, generate, eos_ids)?;
+    let choice = |(handle, cancel): (u64, CancelHandle)| {
+        let mut request = request.clone();
+        request.sampling.seed = seed_of_choice(request.sampling.seed, handle - first);
+        let stop = StopMatcher::new(&stop).map_err(|error| error.to_string())?;
+        Ok(NewChoice { handle, cancel, request, stop })
+    };
+    (first..).zip(cancels).map(choice).collect()
+}
+
+/// The first choice has the request's own, so that it is what the request alone would give.
+fn seed_of_choice(seed: u64, choice: u64) -> u64 {
+    seed.wrapping_add(choice.wrapping_mul(0x9e37_79b9_7f4a_7c15))
+}
+
 fn sequence(
     service: &WorkerService,
     id: AttemptId,
     generate: Generate,
     eos_ids: &[u32],
-) -> Result<(SequenceRequest, StopMatcher), String> {
+) -> Result<SequenceRequest, String> {
     let class = match generate.class() {
         wire::Class::Interactive => Class::Interactive,
         wire::Class::Batch => Class::Batch,
         wire::Class::Unspecified => return Err("class is not set".to_owned()),
     };
     let sampling = generate.sampling.ok_or("sampling is not set")?;
-    let stop = StopMatcher::new(&generate.stop).map_err(|error| error.to_string())?;
     let cache_salt = service.salt.of(id.tenant);
     let request = SequenceRequest {
         prompt: generate.prompt,
@@ -143,9 +176,16 @@ fn sequence(
             top_k: sampling.top_k,
             min_p: sampling.min_p,
             seed: sampling.seed,
-            ..SamplingParams::GREEDY
+            repetition_penalty: if sampling.repetition_penalty == 0.0 {
+                1.0
+            } else {
+                sampling.repetition_penalty
+            },
+            frequency_penalty: sampling.frequency_penalty,
+            presence_penalty: sampling.presence_penalty,
+            logprobs: sampling.logprobs,
         },
-        logit_bias: Vec::new(),
+        logit_bias: sampling.logit_bias.iter().map(|bias| (bias.token, bias.bias)).collect(),
         is_constrained: false,
         stop_tokens: eos_ids.to_vec(),
         cache_salt,
@@ -153,7 +193,7 @@ fn sequence(
         tenant_weight: generate.tenant_weight,
         class,
     };
-    Ok((request, stop))
+    Ok(request)
 }
 
 /// The tenant as a number, for the engine's fairness; the salt is as good as random.

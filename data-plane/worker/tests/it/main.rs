@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::panic, clippy::allow_attributes)]
 
 mod aborts;
+mod choices;
 mod completion;
 mod device;
 mod inspection;

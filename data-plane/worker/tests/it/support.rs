@@ -22,7 +22,7 @@ use weir_schemas::rpc::worker::session_request::Kind;
 use weir_schemas::rpc::worker::worker_client::WorkerClient;
 use weir_schemas::rpc::worker::{
     Billing, Cancel, Class, Finished, Generate, LoadReport, ModelTextRequest, Sampling, SessionHello,
-    SessionRequest, StepMessage, VersionLoad, VersionState, WatchRequest,
+    SessionRequest, StepMessage, TokenLogprob, VersionLoad, VersionState, WatchRequest,
 };
 use weir_text::{ModelText, TextModel};
 use weir_worker::{Config, Deps, Device, RawConfig, Running, StartError, WorkerFailed};
@@ -241,6 +241,7 @@ pub(crate) async fn fetch_text(client: &mut Client) -> TextModel {
 pub(crate) struct Answer {
     pub(crate) tokens: Vec<u32>,
     pub(crate) text: String,
+    pub(crate) logprobs: Vec<TokenLogprob>,
     pub(crate) finished: Option<Finished>,
 }
 
@@ -267,7 +268,7 @@ impl Session {
     /// Sends a request as it stands but for its handle, which is returned.
     pub(crate) async fn send(&mut self, mut generate: Generate) -> u64 {
         generate.handle = self.next_handle;
-        self.next_handle += 1;
+        self.next_handle += u64::from(generate.n.max(1));
         let handle = generate.handle;
         self.requests.send(SessionRequest { kind: Some(Kind::Generate(generate)) }).await.unwrap();
         handle
@@ -291,6 +292,7 @@ impl Session {
                 assert!(answer.finished.is_none(), "an update after the last one");
                 answer.tokens.extend(update.tokens);
                 answer.text.push_str(update.text);
+                answer.logprobs.extend_from_slice(update.logprobs);
                 answer.finished = update.finished.cloned();
             }
         }
@@ -337,10 +339,11 @@ pub(crate) fn generate(number: u128, prompt: Vec<u32>, max_tokens: u32) -> Gener
         version_id: version().to_string(),
         prompt,
         max_tokens,
-        sampling: Some(Sampling { temperature: 0.0, top_p: 1.0, top_k: 0, min_p: 0.0, seed: 0 }),
+        sampling: Some(Sampling { top_p: 1.0, ..Sampling::default() }),
         stop: Vec::new(),
         class: Class::Interactive.into(),
         tenant_weight: 1,
+        n: 0,
         billing: Some(Billing {
             key_id: KeyId::from_u128(7).to_string(),
             project: Some("search".into()),

@@ -14,7 +14,7 @@ fn limits(tokens: Option<u64>, requests: Option<u64>, concurrent: Option<u64>) -
 }
 
 fn demand(prompt: u64, expected: u64, max: u64) -> Demand {
-    Demand { prompt_tokens: prompt, expected_tokens: expected, max_tokens: max }
+    Demand { prompt_tokens: prompt, expected_tokens: expected, max_tokens: max, sequences: 1 }
 }
 
 #[test]

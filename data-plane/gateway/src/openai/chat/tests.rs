@@ -27,7 +27,9 @@ fn every_parameter_arrives() {
     let request = parse(&body(json!({
         "temperature": 0.5, "top_p": 0.9, "top_k": 40, "min_p": 0.1, "seed": -1, "stop": ["a", "b"], "stream": true,
         "stream_options": {"include_usage": true}, "user": "u", "metadata": {"request_id": "r-1", "x": "y"},
-        "max_completion_tokens": 7, "service_tier": "batch",
+        "max_completion_tokens": 7, "service_tier": "batch", "n": 4, "logprobs": true, "top_logprobs": 3,
+        "presence_penalty": 0.5, "frequency_penalty": -1, "repetition_penalty": 1.5,
+        "logit_bias": {"5": 100, "17": -2.5},
         "messages": [
             {"role": "developer", "content": [{"type": "text", "text": "be "}, {"type": "text", "text": "brief"}]},
             {"role": "user", "content": "hi", "name": "ann"},
@@ -55,8 +57,14 @@ fn every_parameter_arrives() {
                 top_p: 0.9,
                 top_k: 40,
                 min_p: 0.1,
-                seed: Some(u64::MAX)
+                seed: Some(u64::MAX),
+                presence_penalty: 0.5,
+                frequency_penalty: -1.0,
+                repetition_penalty: 1.5,
             },
+            logit_bias: vec![(17, -2.5), (5, 100.0)],
+            logprobs: Some(3),
+            n: 4,
             stop: vec!["a".into(), "b".into()],
             stream: true,
             include_usage: true,
@@ -80,12 +88,6 @@ fn neutral_values_of_what_is_not_built_are_accepted() {
 #[test]
 fn what_is_not_built_is_refused_by_name() {
     for (name, value) in [
-        ("n", json!(2)),
-        ("logprobs", json!(true)),
-        ("top_logprobs", json!(3)),
-        ("presence_penalty", json!(0.1)),
-        ("frequency_penalty", json!(-1)),
-        ("logit_bias", json!({"5": 1})),
         ("tools", json!([{"type": "function"}])),
         ("tool_choice", json!("required")),
         ("response_format", json!({"type": "json_object"})),
@@ -116,6 +118,16 @@ fn unknown_and_wrong_parameters_are_refused_by_name() {
     check(json!({"stop": ["a", "b", "c", "d", "e"]}), "stop", "array_above_max_length");
     check(json!({"stop": [""]}), "stop", "invalid_value");
     check(json!({"stop": 3}), "stop", "invalid_type");
+    check(json!({"n": 0}), "n", "integer_below_min_value");
+    check(json!({"n": 129}), "n", "integer_above_max_value");
+    check(json!({"presence_penalty": 2.5}), "presence_penalty", "decimal_above_max_value");
+    check(json!({"frequency_penalty": "x"}), "frequency_penalty", "invalid_type");
+    check(json!({"logit_bias": {"5": 101}}), "logit_bias", "decimal_above_max_value");
+    check(json!({"logit_bias": {"five": 1}}), "logit_bias", "invalid_value");
+    check(json!({"logit_bias": [1]}), "logit_bias", "invalid_type");
+    check(json!({"logprobs": 3}), "logprobs", "invalid_type");
+    check(json!({"top_logprobs": 3}), "top_logprobs", "invalid_value");
+    check(json!({"logprobs": true, "top_logprobs": 21}), "top_logprobs", "integer_above_max_value");
     check(json!({"stream": "yes"}), "stream", "invalid_type");
     check(json!({"stream_options": {"include_usage": true}}), "stream_options", "invalid_value");
     check(json!({"stream": true, "stream_options": {"x": 1}}), "x", "unknown_parameter");
@@ -194,7 +206,7 @@ fn a_completion_takes_one_prompt_in_four_forms() {
         completion::parse(&serde_json::to_vec(&body).unwrap())
     };
     for (name, value) in
-        [("best_of", json!(2)), ("echo", json!(true)), ("suffix", json!("z")), ("logprobs", json!(0))]
+        [("best_of", json!(2)), ("echo", json!(true)), ("suffix", json!("z")), ("logprobs", json!(6))]
     {
         assert_eq!(with(name, value).unwrap_err().param.as_deref(), Some(name));
     }

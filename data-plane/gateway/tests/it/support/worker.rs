@@ -20,7 +20,7 @@ use weir_schemas::rpc::worker::session_request::Kind;
 use weir_schemas::rpc::worker::worker_server::{Worker, WorkerServer};
 use weir_schemas::rpc::worker::{
     FinishReason, Finished, Generate, LoadReport, ModelTextChunk, ModelTextRequest, SessionRequest,
-    StepMessage, VersionLoad, VersionState, WatchRequest,
+    StepMessage, TokenLogprob, VersionLoad, VersionState, WatchRequest,
 };
 
 use crate::testing::version;
@@ -199,21 +199,24 @@ impl Service {
         while let Ok(Some(message)) = incoming.message().await {
             match message.kind {
                 Some(Kind::Generate(generate)) => {
-                    let cancel = CancellationToken::new();
-                    running.insert(generate.handle, cancel.clone());
-                    let script = {
-                        let mut state = self.state.lock();
-                        state.requests.push(generate.clone());
-                        state.running += 1;
-                        state.script.clone().unwrap()
-                    };
-                    let state = self.state.clone();
-                    let sequence =
-                        Sequence { generate, steps: steps.clone(), cancel, broken: self.broken.clone() };
-                    tasks.spawn(async move {
-                        sequence.follow(script).await;
-                        state.lock().running -= 1;
-                    });
+                    self.state.lock().requests.push(generate.clone());
+                    for handle in (generate.handle..).take(generate.n as usize) {
+                        let cancel = CancellationToken::new();
+                        running.insert(handle, cancel.clone());
+                        let script = {
+                            let mut state = self.state.lock();
+                            state.running += 1;
+                            state.script.clone().unwrap()
+                        };
+                        let state = self.state.clone();
+                        let generate = Generate { handle, ..generate.clone() };
+                        let sequence =
+                            Sequence { generate, steps: steps.clone(), cancel, broken: self.broken.clone() };
+                        tasks.spawn(async move {
+                            sequence.follow(script).await;
+                            state.lock().running -= 1;
+                        });
+                    }
                 }
                 Some(Kind::Cancel(cancel)) => {
                     self.state.lock().cancelled.push(cancel.handle);
@@ -274,7 +277,10 @@ impl Sequence {
     async fn texts(&self, texts: &[&str], cached: u64) {
         for (at, text) in texts.iter().enumerate() {
             let cached_prompt_tokens = (at == 0).then_some(cached);
-            let update = Update { tokens: &[65], text, cached_prompt_tokens, ..self.blank() };
+            let logprob = TokenLogprob { token: 65, logprob: -0.5, ..TokenLogprob::default() };
+            let asked = self.generate.sampling.as_ref().is_some_and(|sampling| sampling.logprobs.is_some());
+            let logprobs = if asked { &[logprob][..] } else { &[] };
+            let update = Update { tokens: &[65], text, cached_prompt_tokens, logprobs, ..self.blank() };
             self.update(update).await;
         }
     }

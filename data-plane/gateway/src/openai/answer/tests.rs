@@ -1,0 +1,138 @@
+use serde_json::{Value, json};
+use weir_text::TextModel;
+
+use super::*;
+use crate::testing_text::byte_level;
+
+fn writer(endpoint: Endpoint, change: impl FnOnce(&mut Asked)) -> AnswerWriter {
+    let mut asked = Asked { endpoint, model: "m".into(), n: 1, has_logprobs: false, include_usage: false };
+    change(&mut asked);
+    let text = Arc::new(TextModel::new(byte_level()).unwrap());
+    AnswerWriter::new(asked, RequestId::from_u128(5), 7, "sha256:0123456789abcdef", text)
+}
+
+fn events(bytes: &[u8]) -> Vec<Value> {
+    let text = std::str::from_utf8(bytes).unwrap();
+    assert!(text.ends_with("\n\n"));
+    text.trim_end()
+        .split("\n\n")
+        .map(|event| event.strip_prefix("data: ").unwrap())
+        .map(|data| if data == "[DONE]" { json!("done") } else { serde_json::from_str(data).unwrap() })
+        .collect()
+}
+
+fn choice(text: &str) -> Choice {
+    Choice { text: text.into(), reason: Some(FinishReason::Stop), ..Choice::default() }
+}
+
+/// Of the byte-level tokenizer: a token a byte, after five special ones.
+fn logprob(byte: u8, value: f32, other: u8) -> TokenLogprob {
+    let id = |byte: u8| u32::from(byte) + 5;
+    TokenLogprob {
+        token: id(byte),
+        logprob: value,
+        top_tokens: vec![id(other), id(byte)],
+        top_logprobs: vec![-0.25, value],
+    }
+}
+
+#[test]
+fn chat_chunks_are_openais() {
+    let mut writer = writer(Endpoint::Chat, |asked| asked.include_usage = true);
+    assert_eq!(
+        events(&writer.opening()),
+        [json!({
+            "id": "chatcmpl-00000000000000000000000005", "object": "chat.completion.chunk", "created": 7,
+            "model": "m", "system_fingerprint": "fp_0123456789", "usage": null,
+            "choices": [{"index": 0, "delta": {"role": "assistant", "content": ""}, "logprobs": null,
+                         "finish_reason": null}],
+        })]
+    );
+    let text = &events(&writer.piece(0, "a\n\"b\u{2028}", &[]))[0];
+    assert_eq!(text["choices"][0]["delta"], json!({"content": "a\n\"b\u{2028}"}));
+    let finished = &events(&writer.finished(0, FinishReason::Length))[0];
+    assert_eq!(finished["choices"][0]["delta"], json!({}));
+    assert_eq!(finished["choices"][0]["finish_reason"], "length");
+    let end = events(&writer.end(Usage::new(40, 32, 4)));
+    assert_eq!(end.len(), 2);
+    assert_eq!(end[0]["choices"], json!([]));
+    assert_eq!(
+        end[0]["usage"],
+        json!({"prompt_tokens": 40, "completion_tokens": 4, "total_tokens": 44,
+               "prompt_tokens_details": {"cached_tokens": 32}})
+    );
+    assert_eq!(end[1], "done");
+}
+
+#[test]
+fn usage_is_absent_unless_asked_for() {
+    let mut writer = writer(Endpoint::Completion, |_| ());
+    assert!(writer.opening().is_empty());
+    assert!(events(&writer.piece(0, "x", &[]))[0].get("usage").is_none());
+    assert_eq!(
+        events(&writer.finished(0, FinishReason::Stop))[0]["choices"],
+        json!([{"text": "", "index": 0, "logprobs": null, "finish_reason": "stop"}])
+    );
+    assert_eq!(events(&writer.end(Usage::new(1, 0, 1))), ["done"]);
+}
+
+#[test]
+fn whole_answers_are_openais() {
+    let usage = Usage::new(3, 0, 2);
+    let body = writer(Endpoint::Chat, |_| ()).whole(&[choice("hi")], usage);
+    let chat: Value = serde_json::from_slice(&body).unwrap();
+    assert_eq!(chat["object"], "chat.completion");
+    assert_eq!(
+        chat["choices"],
+        json!([{"index": 0, "message": {"role": "assistant", "content": "hi", "refusal": null},
+                "logprobs": null, "finish_reason": "stop"}])
+    );
+    assert_eq!(chat["usage"]["total_tokens"], 5);
+    let body = writer(Endpoint::Completion, |_| ()).whole(&[choice("hi")], usage);
+    let text: Value = serde_json::from_slice(&body).unwrap();
+    assert_eq!(
+        (text["object"].as_str(), text["id"].as_str()),
+        (Some("text_completion"), Some("cmpl-00000000000000000000000005"))
+    );
+    assert_eq!(text["choices"][0]["text"], "hi");
+}
+
+#[test]
+fn choices_are_told_apart_by_their_index() {
+    let mut writer = writer(Endpoint::Chat, |asked| asked.n = 2);
+    let opening = events(&writer.opening());
+    assert_eq!(
+        [&opening[0]["choices"][0]["index"], &opening[1]["choices"][0]["index"]],
+        [&json!(0), &json!(1)]
+    );
+    assert_eq!(events(&writer.piece(1, "x", &[]))[0]["choices"][0]["index"], 1);
+    let body = writer.whole(&[choice("a"), choice("b")], Usage::new(1, 0, 2));
+    let whole: Value = serde_json::from_slice(&body).unwrap();
+    assert_eq!(whole["choices"][1]["message"]["content"], "b");
+    assert_eq!(whole["choices"][1]["index"], 1);
+}
+
+#[test]
+fn log_probabilities_are_told_in_each_endpoints_shape() {
+    let tokens = [logprob(b'h', -0.5, b'H'), logprob(0xc3, f32::NEG_INFINITY, b'a')];
+    // The end of a turn shows nothing.
+    let end = TokenLogprob { token: 4, logprob: -0.1, ..TokenLogprob::default() };
+    let mut chat = writer(Endpoint::Chat, |asked| asked.has_logprobs = true);
+    let chunk = &events(&chat.piece(0, "h", &[tokens[0].clone(), tokens[1].clone(), end]))[0];
+    let named =
+        |token: &str, logprob: f64, bytes: &[u8]| json!({"token": token, "logprob": logprob, "bytes": bytes});
+    let mut first = named("h", -0.5, b"h");
+    first["top_logprobs"] = json!([named("H", -0.25, b"H"), named("h", -0.5, b"h")]);
+    let mut second = named("\u{fffd}", -9999.0, &[0xc3]);
+    second["top_logprobs"] = json!([named("a", -0.25, b"a"), named("\u{fffd}", -9999.0, &[0xc3])]);
+    assert_eq!(chunk["choices"][0]["logprobs"], json!({"content": [first, second], "refusal": null}));
+
+    let mut completion = writer(Endpoint::Completion, |asked| asked.has_logprobs = true);
+    completion.piece(0, "x", &[logprob(b'x', -1.0, b'y')]);
+    let chunk = &events(&completion.piece(0, "h", &tokens[..1]))[0];
+    assert_eq!(
+        chunk["choices"][0]["logprobs"],
+        json!({"tokens": ["h"], "token_logprobs": [-0.5], "top_logprobs": [{"H": -0.25, "h": -0.5}],
+               "text_offset": [1]})
+    );
+}
