@@ -11,6 +11,7 @@ mod models;
 pub(crate) mod openai_error;
 pub(crate) mod rate_limit_headers;
 mod router;
+mod serving;
 mod stall_guard;
 
 pub(crate) use listener::{HttpServer, ServerLimits};

@@ -19,6 +19,7 @@ mod model_texts;
 mod openai;
 mod output_budget;
 mod pipeline;
+mod recent;
 mod record;
 mod rejections;
 mod resolve;

@@ -1,5 +1,6 @@
 //! What this gateway tells Prometheus: by model, never by tenant. The record log's gauges are `weir-metering`'s.
 
+use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
@@ -10,6 +11,8 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Registry, Unit};
 use weir_schemas::records::{ChargeData, FinishReason, RejectionReason};
+
+use crate::recent::Recent;
 
 /// A model's name as clients ask for it; only names that the config knows become labels.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -78,6 +81,7 @@ pub(crate) struct Metrics {
     pub(crate) replicas_connected: Gauge,
     pub(crate) config_position: Gauge<u64, AtomicU64>,
     pub(crate) failovers: Counter,
+    pub(crate) recent: Arc<Recent>,
 }
 
 impl Metrics {
@@ -98,6 +102,7 @@ impl Metrics {
             replicas_connected: Gauge::default(),
             config_position: Gauge::default(),
             failovers: Counter::default(),
+            recent: Arc::default(),
         };
         let mut seconds = |name: &str, help: &str, family: &ModelHistogram| {
             registry.register_with_unit(name, help, Unit::Seconds, family.clone());
@@ -136,6 +141,11 @@ impl Metrics {
         self.inflight.get_or_create(&label(model)).clone()
     }
 
+    /// Requests of a model that are admitted and not ended.
+    pub(crate) fn inflight_now(&self, model: &str) -> i64 {
+        self.inflight.get(&label(model)).map_or(0, |gauge| gauge.get())
+    }
+
     pub(crate) fn response(&self, status: u16) {
         self.responses.get_or_create(&StatusLabel { status }).inc();
     }
@@ -146,6 +156,7 @@ impl Metrics {
 
     /// Counts a request that ended, by its charge record.
     pub(crate) fn ended(&self, charge: &ChargeData) {
+        self.recent.ended(charge);
         let model = label(&charge.requested_model);
         let seconds = |us: u64| Duration::from_micros(us).as_secs_f64();
         if let Some(ttft_us) = charge.ttft_us {

@@ -4,6 +4,7 @@
 
 mod answer_text;
 mod attempt;
+mod busy;
 mod delivery;
 mod outbox;
 mod parcel;
@@ -19,6 +20,7 @@ use tokio::sync::{mpsc, watch};
 use weir_engine::{Capacity, EngineCounters, EngineLoad};
 
 pub(crate) use attempt::{NewAttempt, NewChoice, refusal};
+pub(crate) use busy::Busy;
 pub(crate) use rates::Rates;
 pub(crate) use step_clock::timed;
 pub(crate) use step_loop::spawn;
@@ -33,6 +35,7 @@ pub(crate) struct EngineStatus {
     pub(crate) load: EngineLoad,
     pub(crate) counters: EngineCounters,
     pub(crate) rates: Rates,
+    pub(crate) busy: Busy,
     /// When the loop last did something, or went to sleep for lack of work.
     pub(crate) advanced: Instant,
 }

@@ -8,6 +8,7 @@ use axum::extract::{Path, State};
 use axum::http::{HeaderMap, HeaderValue, header};
 use serde::Serialize;
 use weir_schemas::config_snapshot::Alias;
+use weir_schemas::rpc::worker::VersionLoad;
 
 use super::router::Edge;
 use crate::authenticate::authenticate;
@@ -22,6 +23,20 @@ pub(super) struct Model {
     owned_by: &'static str,
     /// What its ready replicas run on, in alphabetical order; `sim` means that answers are noise.
     device: BTreeSet<String>,
+    status: Status,
+    /// Median time to first token of the last five minutes at this gateway; null without one.
+    p50_ttft_ms: Option<f64>,
+    /// Requests that this gateway has under way.
+    inflight: i64,
+}
+
+/// Whether a request would be taken now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+enum Status {
+    Ready,
+    /// No replica is ready: a request would be told when to come again.
+    Warming,
 }
 
 #[derive(Debug, Serialize)]
@@ -50,7 +65,7 @@ pub(super) async fn retrieve(
     alias.map(|alias| Json(model(&edge, &config, alias))).ok_or(GatewayError::UnknownModel { model: name })
 }
 
-fn authenticated(edge: &Edge, headers: &HeaderMap) -> Result<Arc<IndexedConfig>, GatewayError> {
+pub(super) fn authenticated(edge: &Edge, headers: &HeaderMap) -> Result<Arc<IndexedConfig>, GatewayError> {
     let config = edge.config.load();
     let authorization = headers.get(header::AUTHORIZATION).map(HeaderValue::as_bytes);
     authenticate(&config, authorization, edge.clock.now())?;
@@ -58,18 +73,27 @@ fn authenticated(edge: &Edge, headers: &HeaderMap) -> Result<Arc<IndexedConfig>,
 }
 
 /// An alias of which no version exists would be a 404 if it were asked for.
-fn is_served(config: &IndexedConfig, alias: &Alias) -> bool {
+pub(super) fn is_served(config: &IndexedConfig, alias: &Alias) -> bool {
     alias.targets.iter().any(|target| target.weight > 0 && config.version(target.version).is_some())
 }
 
 fn model(edge: &Edge, config: &IndexedConfig, alias: &Alias) -> Model {
-    let versions = alias.targets.iter().filter(|target| target.weight > 0).map(|target| target.version);
-    let replicas = versions.flat_map(|version| edge.pipeline.registry.ready(config, version));
+    let loads = ready_loads(edge, config, alias);
     Model {
         id: alias.name.clone(),
         object: "model",
         created: alias.created_at.timestamp(),
         owned_by: "weir",
-        device: replicas.map(|(_, replica)| replica.load.device).collect(),
+        status: if loads.is_empty() { Status::Warming } else { Status::Ready },
+        p50_ttft_ms: edge.metrics.recent.latencies(&alias.name, edge.clock.now()).ttft_p50_ms,
+        inflight: edge.metrics.inflight_now(&alias.name),
+        device: loads.into_iter().map(|load| load.device).collect(),
     }
+}
+
+/// What the ready replicas of an alias last said of themselves.
+pub(super) fn ready_loads(edge: &Edge, config: &IndexedConfig, alias: &Alias) -> Vec<VersionLoad> {
+    let versions = alias.targets.iter().filter(|target| target.weight > 0).map(|target| target.version);
+    let replicas = versions.flat_map(|version| edge.pipeline.registry.ready(config, version));
+    replicas.map(|(_, replica)| replica.load).collect()
 }

@@ -26,7 +26,7 @@ impl ParameterError {
         Self { param: None, code: None, message: message.to_owned() }
     }
 
-    pub(super) fn missing(param: &str) -> Self {
+    pub(crate) fn missing(param: &str) -> Self {
         let message = format!("Missing required parameter: '{param}'.");
         Self::new(param, "missing_required_parameter", message)
     }

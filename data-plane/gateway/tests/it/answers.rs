@@ -186,6 +186,8 @@ async fn models_and_health() {
     assert_eq!(list["data"][0]["id"], MODEL);
     assert_eq!(list["data"][0]["object"], "model");
     assert_eq!(list["data"][0]["device"], json!(["sim"]));
+    assert_eq!((&list["data"][0]["status"], &list["data"][0]["inflight"]), (&json!("ready"), &json!(0)));
+    assert_eq!(list["data"][0]["p50_ttft_ms"], Value::Null);
     let one = harness.client.get(&format!("/v1/models/{MODEL}"), Some(&harness.token)).await.json();
     assert_eq!(one, list["data"][0]);
     let none = harness.client.get("/v1/models/org/none", Some(&harness.token)).await;
@@ -195,6 +197,42 @@ async fn models_and_health() {
         assert_eq!(harness.client.get(path, None).await.status, 200, "{path}");
     }
     assert_eq!(harness.metric("weir_gateway_responses_total{status=\"401\"}"), Some(1.0));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn how_a_model_is_served_now_can_be_asked() {
+    let harness = Harness::new(1).await;
+    let path = format!("/v1/metrics/serving?model={MODEL}");
+    let before = harness.client.get(&path, Some(&harness.token)).await.json();
+    assert_eq!(
+        before,
+        json!({"model": MODEL, "ttft_p50_ms": null, "ttft_p99_ms": null, "tpot_p50_ms": null, "gpu_util": 0.0,
+               "kv_cache_used_pct": 0.0, "queue_depth": 0})
+    );
+    harness.client.chat(&harness.token, json!({})).await;
+    harness.ledger.wait_charges(1).await;
+    harness.workers[0].report(|load| {
+        (load.pages_referenced, load.device_busy) = (25, 0.5);
+        (load.waiting_interactive, load.waiting_batch) = (2, 1);
+    });
+    let told = async || harness.client.get(&path, Some(&harness.token)).await.json();
+    let mut after = told().await;
+    for _ in 0..200 {
+        if after["queue_depth"] == 3 {
+            break;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+        after = told().await;
+    }
+    assert_eq!((&after["gpu_util"], &after["kv_cache_used_pct"]), (&json!(50.0), &json!(25.0)));
+    assert_eq!(after["queue_depth"], 3);
+    assert!(after["ttft_p50_ms"].as_f64().unwrap() > 0.0 && after["tpot_p50_ms"].as_f64().is_some());
+    let get = async |path: &str, token| harness.client.get(path, token).await.error();
+    assert_eq!(get("/v1/metrics/serving", Some(&harness.token)).await.0, 400);
+    assert_eq!(get("/v1/metrics/serving?model=none", Some(&harness.token)).await.0, 404);
+    assert_eq!(get(&path, None).await.0, 401);
+    let model = harness.client.get(&format!("/v1/models/{MODEL}"), Some(&harness.token)).await.json();
+    assert_eq!(model["p50_ttft_ms"], after["ttft_p50_ms"]);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -19,7 +19,7 @@ use super::delivery::Delivery;
 use super::outbox::{Outbox, Silent};
 use super::parcel::Note;
 use super::step_clock::{StepClock, Timed};
-use super::{ARRIVALS_MAX, EngineHandle, EngineStatus, Rates, spawn_guarded};
+use super::{ARRIVALS_MAX, Busy, EngineHandle, EngineStatus, Rates, spawn_guarded};
 use crate::execution::Used;
 use crate::metrics::EngineMetrics;
 use crate::session::CancelQueue;
@@ -32,6 +32,7 @@ struct StepLoop<X: Executor> {
     next_attempt: u64,
     cancelled: CancelQueue,
     rates: Rates,
+    busy: Busy,
     progress_recorded: Instant,
     /// Set when the device is lost and the records are closed.
     device_lost: CancellationToken,
@@ -55,6 +56,7 @@ pub(crate) fn spawn<X: Executor + 'static>(
         load: engine.load(),
         counters: *engine.counters(),
         rates: Rates::default(),
+        busy: Busy::new(now),
         advanced: now,
     };
     let (publisher, status) = watch::channel(status);
@@ -68,6 +70,7 @@ pub(crate) fn spawn<X: Executor + 'static>(
         next_attempt: 0,
         cancelled: CancelQueue::default(),
         rates: Rates::default(),
+        busy: Busy::new(now),
         progress_recorded: now,
         device_lost,
         delivery: Delivery::start(name)?,
@@ -164,6 +167,7 @@ impl<X: Executor> StepLoop<X> {
         match report {
             Ok(report) => {
                 if let Some(step) = measured.step {
+                    self.busy.observe(step);
                     self.rates.observe(report.prefill_tokens, report.decode_tokens, step.elapsed());
                     self.outbox.metrics.step(&report, step.elapsed());
                 }
@@ -211,6 +215,7 @@ impl<X: Executor> StepLoop<X> {
             load: self.engine.load(),
             counters: *self.engine.counters(),
             rates: self.rates,
+            busy: self.busy,
             advanced: self.outbox.clock.now(),
         };
         self.outbox.metrics.load(&status);

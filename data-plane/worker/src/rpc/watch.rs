@@ -1,6 +1,6 @@
 //! Load reports: at once, at every change of weight, and at least each second.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures::{StreamExt, stream};
 use weir_schemas::rpc::worker::{LoadReport, VersionLoad, VersionState as WireState};
@@ -90,5 +90,7 @@ fn ready(version: &LoadedVersion) -> VersionLoad {
         prefill_tokens_per_s: status.rates.prefill_tokens_per_s,
         decode_tokens_per_s: status.rates.decode_tokens_per_s,
         device: version.device.name().to_owned(),
+        // In whole percent, so that an idle device soon has no news.
+        device_busy: (status.busy.share_at(Instant::now()) * 100.0).round() / 100.0,
     }
 }
