@@ -19,8 +19,10 @@ down: ## Stop what `make up DETACH=1` started, and wait for it
 	@if [ -x $(WEIR) ]; then $(WEIR) down; else echo "weir: not built, so nothing runs"; fi
 
 test: KAFKA := 1
+test: CLIENTS := 1
 test: install models kafka build ## All tests
 	@deploy/setup/test-python.sh
+	@deploy/setup/test-node.sh
 	$(CARGO) test --release --workspace
 
 check: ## Formatting, lints, tidiness, CUDA kernels, licences
@@ -67,7 +69,7 @@ models: ## Fetch the pinned model files (checked by SHA-256)
 	@deploy/setup/fetch-models.sh all
 
 install: ## Packages that are missing (root or sudo; does nothing when all are here)
-	@deploy/setup/install.sh $(if $(KAFKA),kafka)
+	@deploy/setup/install.sh $(if $(KAFKA),kafka) $(if $(CLIENTS),clients)
 
 kafka: install # The jars of the broker that tests and WITH_KAFKA=1 start
 	@deploy/setup/kafka.sh

@@ -3,6 +3,7 @@
 # user with sudo; does nothing, and needs no network, when everything is here.
 #   install.sh          for `make up`
 #   install.sh kafka    and what a Kafka broker of our own needs (`make test`, `make up WITH_KAFKA=1`): Java and Maven
+#   install.sh clients  and what the clients of `make test` need: Node and npm (both words may be given)
 set -eu
 
 say() { printf 'install: %s\n' "$*" >&2; }
@@ -31,10 +32,14 @@ has_java_17() {
         [ "${version:-0}" -ge 17 ]
 }
 
-case "${1:-}" in
-    '' | kafka) ;;
-    *) die "unknown wish '$1': kafka, or nothing" ;;
-esac
+kafka= clients=
+for wish in "$@"; do
+    case "$wish" in
+        kafka) kafka=1 ;;
+        clients) clients=1 ;;
+        *) die "unknown wish '$wish': kafka, clients, or nothing" ;;
+    esac
+done
 
 missing=
 has_postgres || missing="$missing postgresql"
@@ -43,7 +48,11 @@ has cc || missing="$missing gcc libc6-dev"
 has g++ || missing="$missing g++"
 has_openssl_to_build_with || missing="$missing pkg-config libssl-dev"
 has curl || missing="$missing curl ca-certificates"
-if [ "${1:-}" = kafka ]; then
+if [ -n "$clients" ]; then
+    has node || missing="$missing nodejs"
+    has npm || missing="$missing npm"
+fi
+if [ -n "$kafka" ]; then
     has_java_17 || missing="$missing default-jre-headless"
     has mvn || missing="$missing maven"
     # Makes the certificates of a broker that asks who comes.

@@ -10,6 +10,7 @@
 mod aborts;
 mod bad_input;
 mod batching;
+mod conformance;
 mod counts;
 mod faults;
 mod gpu_driver;

@@ -2,6 +2,7 @@
 //! dropping it before its end cancels the work. Either way the sequence is ended once: the record closed, the
 //! reservation settled, the permits back (`generation/settle.rs`).
 
+mod attempt;
 mod progress;
 mod settle;
 
@@ -9,12 +10,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use prometheus_client::metrics::gauge::Gauge;
-use tokio::sync::Notify;
 use tokio_util::task::TaskTracker;
 use weir_schemas::ids::{VersionId, WorkerId};
 use weir_schemas::records::{FinishReason, RejectionReason};
 use weir_schemas::rpc::worker::{FinishReason as WireReason, Finished, Generate, TokenLogprob};
 
+use attempt::{Attempt, dispatch};
 pub(crate) use progress::ProgressBoard;
 use progress::WatchedRecord;
 
@@ -24,7 +25,7 @@ use crate::indexed_config::IndexedConfig;
 use crate::metrics::Metrics;
 use crate::openai::answer;
 use crate::record::{Counts, OpenRecord};
-use crate::routing::{End, Link, Mailbox, NoReplica, Registry, Taken};
+use crate::routing::{End, Expected, NoReplica, Registry, Taken};
 
 /// The first replica and one other.
 const MAX_ATTEMPTS: usize = 2;
@@ -88,20 +89,6 @@ struct Running {
     _inflight: Inflight,
 }
 
-/// One sequence for each choice, at one worker.
-#[derive(Debug)]
-struct Attempt {
-    link: Arc<Link>,
-    /// Of the first choice; the others' follow it.
-    handle: u64,
-    /// By choice.
-    mailboxes: Vec<Arc<Mailbox>>,
-    /// Something arrived in one of them.
-    changed: Arc<Notify>,
-    /// How each choice ended, once the holder was told.
-    told: Vec<Option<FinishReason>>,
-}
-
 /// Counts a request in the gauge of its model while it lives.
 #[derive(Debug)]
 struct Inflight(Gauge);
@@ -145,6 +132,11 @@ impl Generation {
                 Err(error)
             }
         }
+    }
+
+    /// What was expected of the replica that it was sent to.
+    pub(crate) fn expected(&self) -> Expected {
+        self.running.as_ref().map_or_else(Expected::default, |running| running.attempt.expected)
     }
 
     /// The next event; after [`Event::End`] or an error there is none. Cancel-safe.
@@ -306,68 +298,10 @@ enum Outcome {
     Fault(FinishReason, GatewayError),
 }
 
-impl Attempt {
-    fn handles(&self) -> std::ops::Range<u64> {
-        self.handle..self.handle + self.mailboxes.len() as u64
-    }
-
-    fn has_ended(&self) -> bool {
-        self.mailboxes.iter().all(|mailbox| mailbox.end().is_some())
-    }
-
-    /// Waits until every choice has ended.
-    async fn ended(&self) {
-        while !self.has_ended() {
-            self.changed.notified().await;
-        }
-    }
-
-    /// Stops what is left of an attempt that another one has taken the place of.
-    async fn cancel(self) {
-        for handle in self.handles() {
-            self.link.cancel(handle).await;
-        }
-    }
-}
-
 impl Running {
     /// Waits for news; false once the deadline has passed.
     async fn wait(&self) -> bool {
         tokio::time::timeout_at(self.deadline, self.attempt.changed.notified()).await.is_ok()
-    }
-}
-
-/// Sends the request to the best replica that was not tried; a replica whose session just broke is passed over.
-fn dispatch(
-    parts: &GenerationParts,
-    admitted: &Admitted,
-    record: &WatchedRecord,
-    tried: &mut Vec<WorkerId>,
-) -> Result<Attempt, NoReplica> {
-    let prompt_tokens = admitted.generate.prompt.len() as u64;
-    let max_tokens = u64::from(admitted.generate.max_tokens);
-    let mut passed_over = tried.clone();
-    loop {
-        let link = parts.registry.choose(
-            &admitted.config,
-            admitted.version,
-            prompt_tokens,
-            max_tokens,
-            &passed_over,
-        )?;
-        let worker = link.worker();
-        passed_over.push(worker);
-        let mut generate = admitted.generate.clone();
-        generate.attempt = u32::try_from(tried.len()).unwrap_or(u32::MAX).saturating_add(1);
-        let (choices, changed) = (generate.n.max(1), Arc::new(Notify::new()));
-        let mailbox = |_| Arc::new(Mailbox::new(parts.metrics.inter_token(&admitted.model), changed.clone()));
-        let mailboxes: Vec<_> = (0..choices).map(mailbox).collect();
-        if let Some(handle) = link.dispatch(generate, &mailboxes) {
-            tried.push(worker);
-            record.attempt(worker, &mailboxes);
-            let told = vec![None; mailboxes.len()];
-            return Ok(Attempt { link, handle, mailboxes, changed, told });
-        }
     }
 }
 

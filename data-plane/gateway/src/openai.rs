@@ -8,6 +8,7 @@ mod logprobs;
 mod message;
 mod parameter;
 mod parameters;
+mod response_format;
 mod sampling;
 
 pub(crate) use parameter::ParameterError;
@@ -34,6 +35,20 @@ impl Input {
             Self::Text(_) | Self::Tokens(_) => "prompt",
         }
     }
+}
+
+/// What an answer has to be.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum ResponseFormat {
+    Text,
+    JsonObject,
+    /// An instance of this JSON Schema; `budget_aware`: with its end kept within reach of `max_tokens`.
+    JsonSchema {
+        schema: String,
+        budget_aware: bool,
+    },
+    /// What this grammar derives, in llguidance's Lark dialect.
+    Grammar(String),
 }
 
 /// How tokens are chosen.
@@ -64,6 +79,7 @@ pub(crate) struct CompletionRequest {
     pub(crate) logprobs: Option<u32>,
     /// Choices, at least one.
     pub(crate) n: u32,
+    pub(crate) response_format: ResponseFormat,
     pub(crate) stop: Vec<String>,
     pub(crate) stream: bool,
     pub(crate) include_usage: bool,

@@ -19,7 +19,7 @@ use crate::error::GatewayError;
 use crate::generation::{Admitted, Generation, GenerationParts};
 use crate::indexed_config::IndexedConfig;
 use crate::model_texts::ModelTexts;
-use crate::openai::{CompletionRequest, ParameterError};
+use crate::openai::{CompletionRequest, ParameterError, ResponseFormat};
 use crate::output_budget::{self, Ceiling};
 use crate::record::{Received, Recorder};
 use crate::rejections::Rejections;
@@ -62,6 +62,8 @@ pub(crate) struct Started {
     pub(crate) limits: LimitStates,
     pub(crate) artifact_digest: String,
     pub(crate) text: Arc<TextModel>,
+    /// Targets of its deployment.
+    pub(crate) slo: Slo,
 }
 
 /// A request that may run.
@@ -118,7 +120,7 @@ impl Pipeline {
             param: request.input.param(),
         };
         let generation = Generation::start(self.generation.clone(), admitted, record)?;
-        Ok(Started { generation, limits, artifact_digest: version.digest, text })
+        Ok(Started { generation, limits, artifact_digest: version.digest, text, slo })
     }
 
     /// Everything that may still refuse the request, up to and with its reservation.
@@ -131,6 +133,9 @@ impl Pipeline {
         let replica_tokens = self.registry.max_sequence_tokens(config, version.id).map_err(warming)?;
         let text = self.text(arrived, version).await?;
         let ceiling = Ceiling::new(config, *principal, version, replica_tokens);
+        if request.response_format != ResponseFormat::Text {
+            return Err(ParameterError::unsupported("response_format", " except as text").into());
+        }
         let (input, context) = (request.input.clone(), ceiling.context_tokens());
         check_bias(request, &text)?;
         let prompt = self.tokeniser.tokenise(text.clone(), input, context, arrived.at).await?;

@@ -9,4 +9,4 @@ mod registry;
 
 pub(crate) use link::{Link, LinkOptions};
 pub(crate) use mailbox::{Arrivals, End, Mailbox, Taken};
-pub(crate) use registry::{NoReplica, Registry};
+pub(crate) use registry::{Chosen, Expected, NoReplica, Registry};

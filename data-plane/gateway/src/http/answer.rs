@@ -13,7 +13,7 @@ use futures::stream;
 
 use super::openai_error::ErrorBody;
 use super::router::{Edge, RequestName};
-use super::{body, rate_limit_headers};
+use super::{body, load_headers, rate_limit_headers};
 use crate::admission::LimitStates;
 use crate::authenticate::authenticate;
 use crate::error::GatewayError;
@@ -65,15 +65,18 @@ pub(super) async fn create(
     };
     let project = project(&parts.headers);
     let arrived = Arrived { request_id, at, instant, principal, project, config, request };
-    let Started { mut generation, limits, artifact_digest, text } = edge.pipeline.start(arrived).await?;
+    let Started { mut generation, limits, artifact_digest, text, slo } = edge.pipeline.start(arrived).await?;
     let writer = AnswerWriter::new(asked, request_id, at.timestamp(), &artifact_digest, text);
     // The first event is awaited before the status is sent, so that a refusal has its own.
     let first = generation.next().await?;
-    if stream {
-        Ok(event_stream(generation, writer, first, &limits))
+    let expected = generation.expected();
+    let mut response = if stream {
+        event_stream(generation, writer, first, &limits)
     } else {
-        whole(generation, writer, first, &limits).await
-    }
+        whole(generation, writer, first, &limits).await?
+    };
+    load_headers::insert(response.headers_mut(), expected, slo);
+    Ok(response)
 }
 
 async fn whole(

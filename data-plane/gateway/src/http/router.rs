@@ -15,7 +15,7 @@ use tower_http::catch_panic::CatchPanicLayer;
 use weir_schemas::clock::Clock;
 use weir_schemas::ids::RequestId;
 
-use super::{chat_completions, completions, health, models, serving};
+use super::{chat_completions, completions, health, models, openapi, serving};
 use crate::error::GatewayError;
 use crate::indexed_config::CurrentConfig;
 use crate::metrics::Metrics;
@@ -67,6 +67,7 @@ pub(crate) fn router(edge: Arc<Edge>) -> Router {
         .route("/v1/models", get(models::list))
         .route("/v1/models/{*model}", get(models::retrieve))
         .route("/v1/metrics/serving", get(serving::serving))
+        .route("/openapi.json", get(openapi::document))
         .route("/healthz", get(health::alive))
         .route("/readyz", get(health::ready))
         .route("/metrics", get(health::metrics))

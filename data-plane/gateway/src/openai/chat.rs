@@ -4,7 +4,7 @@ use super::message::messages;
 use super::parameter::ParameterError;
 use super::parameters::{NotYet, Parameters};
 use super::sampling;
-use super::{CompletionRequest, Input};
+use super::{CompletionRequest, Input, response_format};
 
 /// OpenAI's bound.
 const MAX_TOP_LOGPROBS: i64 = 20;
@@ -16,7 +16,6 @@ const NOT_YET: &[NotYet] = &[
     NotYet { name: "parallel_tool_calls", neutral: &["true", "false"], hint: "" },
     NotYet { name: "functions", neutral: &["[]"], hint: "" },
     NotYet { name: "function_call", neutral: &["\"none\"", "\"auto\""], hint: "" },
-    NotYet { name: "response_format", neutral: &["{\"type\":\"text\"}"], hint: " except as text" },
     NotYet { name: "modalities", neutral: &["[\"text\"]"], hint: " except as text" },
     NotYet { name: "store", neutral: &["false"], hint: "" },
     NotYet { name: "audio", neutral: &[], hint: "" },
@@ -41,8 +40,12 @@ pub(crate) fn parse(body: &[u8]) -> Result<CompletionRequest, ParameterError> {
         return Err(ParameterError::invalid("max_tokens", message));
     }
     let logprobs = logprobs(&mut parameters)?;
+    let format = parameters.take("response_format").map(response_format::response_format).transpose()?;
     parameters.finish(&[NOT_YET])?;
-    Ok(common.request(Input::Chat(messages), old.or(new), logprobs))
+    let mut request = common.request(Input::Chat(messages), old.or(new), logprobs);
+    request.response_format = format.unwrap_or(request.response_format);
+    response_format::check_told_of_json(&request.response_format, &request.input)?;
+    Ok(request)
 }
 
 fn logprobs(parameters: &mut Parameters<'_>) -> Result<Option<u32>, ParameterError> {

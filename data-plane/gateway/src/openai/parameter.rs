@@ -37,7 +37,7 @@ impl ParameterError {
     }
 
     /// OpenAI knows it, this server does not yet.
-    pub(super) fn unsupported(param: &str, hint: &str) -> Self {
+    pub(crate) fn unsupported(param: &str, hint: &str) -> Self {
         let message = format!("Unsupported parameter: '{param}' is not supported yet{hint}.");
         Self::new(param, "unsupported_parameter", message)
     }

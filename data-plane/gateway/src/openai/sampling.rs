@@ -5,7 +5,7 @@ use weir_schemas::records::Tier;
 
 use super::parameter::{MAX_LABEL_CHARS, Parameter, ParameterError};
 use super::parameters::{NotYet, Parameters};
-use super::{CompletionRequest, Input, SamplingOptions};
+use super::{CompletionRequest, Input, ResponseFormat, SamplingOptions};
 
 /// OpenAI's bound.
 const MAX_STOP_STRINGS: usize = 4;
@@ -49,6 +49,7 @@ impl Common {
             logit_bias: self.logit_bias,
             logprobs,
             n: self.n,
+            response_format: ResponseFormat::Text,
             stop: self.stop,
             stream: self.stream,
             include_usage: self.include_usage,

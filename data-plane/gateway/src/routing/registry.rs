@@ -26,6 +26,21 @@ pub(crate) enum NoReplica {
     TooLong { max_sequence_tokens: u64 },
 }
 
+/// Where a request goes, and what it meets there.
+#[derive(Debug)]
+pub(crate) struct Chosen {
+    pub(crate) link: Arc<Link>,
+    pub(crate) expected: Expected,
+}
+
+/// What a request has to expect of its replica.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub(crate) struct Expected {
+    pub(crate) ttft_ms: f64,
+    /// Sequences that wait for a seat there, as far as is known.
+    pub(crate) queue_depth: u64,
+}
+
 /// All workers of this gateway.
 #[derive(Debug)]
 pub(crate) struct Registry {
@@ -123,7 +138,7 @@ impl Registry {
         prompt_tokens: u64,
         max_tokens: u64,
         tried: &[WorkerId],
-    ) -> Result<Arc<Link>, NoReplica> {
+    ) -> Result<Chosen, NoReplica> {
         let mut ready = self.ready(config, version);
         ready.retain(|(link, _)| !tried.contains(&link.worker()));
         let Some(longest) = ready.iter().map(|(_, replica)| holds(replica)).max() else {
@@ -139,11 +154,12 @@ impl Registry {
         ready
             .into_iter()
             .filter(|(_, replica)| holds(replica) >= wanted)
-            .map(|(link, replica)| {
-                (link, expected_ttft_ms(&replica.load, replica.sent, prompt_tokens, borrowed_rate))
+            .map(|(link, ReadyReplica { load, sent })| {
+                let ttft_ms = expected_ttft_ms(&load, sent, prompt_tokens, borrowed_rate);
+                let queue_depth = u64::from(load.waiting_interactive) + u64::from(load.waiting_batch);
+                Chosen { link, expected: Expected { ttft_ms, queue_depth } }
             })
-            .min_by(|(_, a), (_, b)| a.total_cmp(b))
-            .map(|(link, _)| link)
+            .min_by(|a, b| a.expected.ttft_ms.total_cmp(&b.expected.ttft_ms))
             .ok_or(NoReplica::TooLong { max_sequence_tokens: longest })
     }
 

@@ -4,7 +4,7 @@ use weir_schemas::records::Tier;
 use weir_text::ChatMessage;
 
 use super::*;
-use crate::openai::{SamplingOptions, completion};
+use crate::openai::{ResponseFormat, SamplingOptions, completion};
 
 fn body(change: Value) -> Vec<u8> {
     let mut body = json!({"model": "m", "messages": [{"role": "user", "content": "hi"}]});
@@ -30,6 +30,8 @@ fn every_parameter_arrives() {
         "max_completion_tokens": 7, "service_tier": "batch", "n": 4, "logprobs": true, "top_logprobs": 3,
         "presence_penalty": 0.5, "frequency_penalty": -1, "repetition_penalty": 1.5,
         "logit_bias": {"5": 100, "17": -2.5},
+        "response_format": {"type": "json_schema", "budget_aware_ending": false,
+                            "json_schema": {"name": "n", "strict": true, "schema": {"type": "integer"}}},
         "messages": [
             {"role": "developer", "content": [{"type": "text", "text": "be "}, {"type": "text", "text": "brief"}]},
             {"role": "user", "content": "hi", "name": "ann"},
@@ -65,6 +67,10 @@ fn every_parameter_arrives() {
             logit_bias: vec![(17, -2.5), (5, 100.0)],
             logprobs: Some(3),
             n: 4,
+            response_format: ResponseFormat::JsonSchema {
+                schema: r#"{"type":"integer"}"#.into(),
+                budget_aware: false,
+            },
             stop: vec!["a".into(), "b".into()],
             stream: true,
             include_usage: true,
@@ -90,7 +96,6 @@ fn what_is_not_built_is_refused_by_name() {
     for (name, value) in [
         ("tools", json!([{"type": "function"}])),
         ("tool_choice", json!("required")),
-        ("response_format", json!({"type": "json_object"})),
         ("modalities", json!(["text", "audio"])),
         ("audio", json!({"voice": "x"})),
         ("store", json!(true)),
@@ -138,6 +143,34 @@ fn unknown_and_wrong_parameters_are_refused_by_name() {
     check(json!({"model": ""}), "model", "missing_required_parameter");
     check(json!({"model": 5}), "model", "invalid_type");
     check(json!({"user": "u".repeat(513)}), "user", "string_above_max_length");
+}
+
+#[test]
+fn an_answer_can_be_asked_for_in_four_forms() {
+    let format = |format: Value| parse(&body(json!({"response_format": format}))).map(|r| r.response_format);
+    assert_eq!(format(json!({"type": "text"})), Ok(ResponseFormat::Text));
+    let schema = |schema: Value| json!({"type": "json_schema", "json_schema": schema});
+    let any = ResponseFormat::JsonSchema { schema: r#"{"type":"object"}"#.into(), budget_aware: true };
+    assert_eq!(format(schema(json!({"name": "x", "strict": null, "description": "y"}))), Ok(any));
+    let grammar = ResponseFormat::Grammar("start: \"a\"".into());
+    assert_eq!(format(json!({"type": "grammar", "grammar": "start: \"a\""})), Ok(grammar));
+    let told = json!({"response_format": {"type": "json_object"}, "messages": [{"role": "user", "content": "As Json"}]});
+    assert_eq!(parse(&body(told)).unwrap().response_format, ResponseFormat::JsonObject);
+    for (bad, param) in [
+        (json!({"type": "json_object"}), "messages"),
+        (json!({"type": "xml"}), "response_format.type"),
+        (json!({}), "response_format.type"),
+        (json!("text"), "response_format"),
+        (json!({"type": "json_schema"}), "response_format.json_schema"),
+        (json!({"type": "grammar"}), "response_format.grammar"),
+        (json!({"type": "grammar", "grammar": "x".repeat(200_000)}), "response_format.grammar"),
+        (schema(json!({"schema": {}})), "response_format.json_schema.name"),
+        (schema(json!({"name": "a b"})), "response_format.json_schema.name"),
+        (schema(json!({"name": "x", "schema": 5})), "response_format.json_schema.schema"),
+        (schema(json!({"name": "x", "strict": "y"})), "response_format.json_schema.strict"),
+    ] {
+        assert_eq!(format(bad).unwrap_err().param.as_deref(), Some(param));
+    }
 }
 
 #[test]

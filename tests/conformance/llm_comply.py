@@ -1,0 +1,19 @@
+"""`llm-comply`, an independent compliance tester of the chat completions API."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import checks
+
+tester = Path(sys.executable).parent / "llm-comply"
+arguments = ["run", "--format", "openai-chat", "--json", "--timeout", "240"]
+where = ["--base-url", checks.BASE_URL, "--api-key", checks.API_KEY, "--model", checks.MODEL]
+finished = subprocess.run([tester, *arguments, *where], capture_output=True, text=True, check=False)
+results = json.loads(finished.stdout)
+results = results["results"] if isinstance(results, dict) else results
+for result in results:
+    passed = result.get("status") in ("passed", "pass", "ok")
+    detail = "" if passed else json.dumps(result.get("errors") or result.get("error") or result)[:600]
+    checks.report("llm-comply", result.get("id") or result["test_id"], passed, detail)

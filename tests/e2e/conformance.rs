@@ -1,0 +1,89 @@
+//! Conformance by others' tests: the gateway's own document, OpenAI's own clients for Python and Node, LangChain's chat model, an independent tester.
+//! What is not supported stands in a fixed list with its reason; anything else that fails, or that is on the list and
+//! passes, fails this test. The results are the table of `docs/conformance.md`.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::path::Path;
+use std::process::Command;
+
+use serde::Deserialize;
+use serde_json::json;
+use weir_tests::api::Api;
+use weir_tests::installation::{Installation, MODEL, repository};
+
+#[derive(Debug, Deserialize)]
+struct Checked {
+    suite: String,
+    check: String,
+    passed: bool,
+    detail: String,
+}
+
+fn run(program: &Path, script: &Path, installation: &Installation, key: &str) -> Vec<Checked> {
+    assert!(
+        program.is_file() || program.components().count() == 1,
+        "{program:?} is missing: see deploy/setup"
+    );
+    let output = Command::new(program)
+        .arg(script)
+        .env("WEIR_BASE_URL", &installation.env["WEIR_BASE_URL"])
+        .env("WEIR_API_KEY", key)
+        .env("WEIR_MODEL", MODEL)
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{script:?}: {}", String::from_utf8_lossy(&output.stderr));
+    let lines = String::from_utf8(output.stdout).unwrap();
+    lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+fn all(installation: &Installation, key: &str) -> Vec<Checked> {
+    let folder = repository().join("tests/conformance");
+    let python = repository().join(".cache/venv-tests/bin/python");
+    let mut checked = Vec::new();
+    for script in ["openapi_document.py", "openai_python.py", "langchain_client.py", "llm_comply.py"] {
+        checked.extend(run(&python, &folder.join(script), installation, key));
+    }
+    // Node looks for packages beside the script.
+    let script = repository().join(".cache/node-tests/openai_node.mjs");
+    std::fs::copy(folder.join("node/openai_node.mjs"), &script).expect("run deploy/setup/test-node.sh first");
+    checked.extend(run(Path::new("node"), &script, installation, key));
+    checked
+}
+
+fn table(checked: &[Checked], unsupported: &BTreeMap<String, String>) -> String {
+    let mut table = String::from("| suite | check | result |\n| --- | --- | --- |\n");
+    for Checked { suite, check, .. } in checked {
+        let result = unsupported.get(&format!("{suite}/{check}"));
+        let result = result.map_or("passes".to_owned(), |reason| format!("not supported: {reason}"));
+        writeln!(table, "| {suite} | {check} | {result} |").unwrap();
+    }
+    table
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn others_tests_pass_but_for_a_fixed_list() {
+    let installation = Installation::start();
+    let operator = Api::operator(&installation);
+    let tenant = operator.create_tenant("conformance", json!({}), chrono::Utc::now()).await;
+    let key = operator.create_key(&tenant.id, &["inference"], chrono::Utc::now()).await;
+    let token = key["token"].as_str().unwrap().to_owned();
+    let checked = tokio::task::block_in_place(|| all(&installation, &token));
+    let list = std::fs::read(repository().join("tests/conformance/unsupported.json")).unwrap();
+    let unsupported: BTreeMap<String, String> = serde_json::from_slice(&list).unwrap();
+    let name = |of: &Checked| format!("{}/{}", of.suite, of.check);
+    let surprises: Vec<_> =
+        checked.iter().filter(|of| of.passed == unsupported.contains_key(&name(of))).collect();
+    assert!(surprises.is_empty(), "{surprises:#?}");
+    let names: Vec<_> = checked.iter().map(name).collect();
+    assert!(unsupported.keys().all(|listed| names.contains(listed)), "a check on the list is not run");
+    let docs = repository().join("docs/conformance.md");
+    let text = std::fs::read_to_string(&docs).unwrap();
+    let (before, rest) = text.split_once("<!-- results -->\n").expect("the table's place is marked");
+    let (_, after) = rest.split_once("<!-- end -->").expect("the table's end is marked");
+    let current = format!("{before}<!-- results -->\n{}<!-- end -->{after}", table(&checked, &unsupported));
+    if std::env::var_os("WEIR_UPDATE").is_some() {
+        std::fs::write(&docs, &current).unwrap();
+    }
+    assert!(text == current || std::env::var_os("WEIR_UPDATE").is_some(), "run this test with WEIR_UPDATE=1");
+}
