@@ -14,13 +14,15 @@ pub struct Detokenizer {
     decoder: Utf8Decoder,
     /// SentencePiece puts a space before a text; it is not part of it.
     drop_space: bool,
+    /// Control tokens that are shown by their names.
+    shown: Vec<u32>,
 }
 
 impl Detokenizer {
     /// For a text that begins with the first token pushed.
     pub fn new(model: Arc<TextModel>) -> Self {
         let drop_space = model.has_space_prefix();
-        Self { model, decoder: Utf8Decoder::default(), drop_space }
+        Self { model, decoder: Utf8Decoder::default(), drop_space, shown: Vec::new() }
     }
 
     /// For what is generated after `prompt`: a space that the model makes after ordinary text is part of the answer.
@@ -31,10 +33,20 @@ impl Detokenizer {
         this
     }
 
-    /// The characters that `token` completes. A control token completes none.
+    /// Shows these control tokens by their names, for a parser that reads them: what such a token marks is not part
+    /// of the text otherwise. Ids of other tokens change nothing.
+    pub fn showing(mut self, control_tokens: Vec<u32>) -> Self {
+        self.shown = control_tokens;
+        self
+    }
+
+    /// The characters that `token` completes. A control token completes none, unless it is shown.
     #[inline]
     pub fn push(&mut self, token: u32) -> &str {
         let mut bytes = self.model.token_bytes(token);
+        if bytes.is_empty() && self.shown.contains(&token) {
+            bytes = self.model.control_name(token);
+        }
         if self.drop_space && !bytes.is_empty() {
             bytes = bytes.strip_prefix(b" ").unwrap_or(bytes);
             self.drop_space = false;
@@ -152,6 +164,19 @@ mod tests {
         let [model, _] = models();
         let bytes = byte_tokens(&model, "é".as_bytes());
         assert_eq!(streamed(&model, &[testing::IM_START, bytes[0], testing::IM_END, bytes[1], 1 << 30]), "é");
+    }
+
+    #[test]
+    fn shown_control_tokens_are_their_names_and_others_stay_hidden() {
+        let [model, _] = models();
+        let bytes = byte_tokens(&model, "é".as_bytes());
+        let shown = model.control_tokens(&["<|im_start|>", "<unk>", "é"]);
+        assert_eq!(shown, [testing::IM_START]);
+        let mut detokenizer =
+            Detokenizer::new(Arc::clone(&model)).showing(vec![testing::IM_START, bytes[0], 1 << 30]);
+        let tokens = [bytes[0], bytes[1], testing::IM_START, testing::IM_END, 1 << 30, bytes[0], bytes[1]];
+        let text: String = tokens.iter().map(|&token| detokenizer.push(token).to_owned()).collect();
+        assert_eq!(text, "é<|im_start|>é");
     }
 
     #[test]

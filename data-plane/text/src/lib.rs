@@ -16,25 +16,35 @@
 //! | why a user cannot forge a control token | `chat/guard.rs` |
 //! | how tokens become text, one at a time | `detokenizer.rs` |
 //! | how stop strings are found | `stop_matcher.rs` |
+//! | how a model calls tools, and whether it thinks | `answer_form.rs` |
+//! | how thoughts, content and calls are told apart in an answer | `answer_parser.rs` |
+//! | what a template without tools gets instead | `chat/hermes.rs` |
 
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::panic, clippy::allow_attributes))]
 
+mod answer_form;
+mod answer_parser;
 mod byte_level;
 mod char_class;
 mod chat;
 mod detokenizer;
 mod encoder;
 mod error;
+mod marks;
 mod merge;
 mod model_text;
 mod pre_tokenizer;
+mod reasoning;
 mod stop_matcher;
 #[cfg(test)]
 mod testing;
 mod text_model;
+mod tool_calls;
 mod vocabulary;
 
-pub use chat::{ChatMessage, RenderedChat, TemplateError};
+pub use answer_form::{AnswerForm, ToolFamily};
+pub use answer_parser::{AnswerEvent, AnswerParser, CallableTools};
+pub use chat::{ChatMessage, MAX_JSON_DEPTH, RenderedChat, TemplateError, Tool, ToolCall};
 pub use detokenizer::Detokenizer;
 pub use encoder::MAX_TEXT_BYTES;
 pub use error::TextError;
@@ -43,3 +53,4 @@ pub use model_text::{
 };
 pub use stop_matcher::{StopError, StopLimits, StopMatcher, StopStep};
 pub use text_model::TextModel;
+pub use tool_calls::grammar::ToolUse;

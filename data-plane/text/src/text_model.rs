@@ -2,7 +2,11 @@
 
 use std::time::SystemTime;
 
-use crate::chat::{ChatMessage, ChatTemplate, Guard, RenderedChat, SpecialNames, TemplateError};
+use crate::answer_form::AnswerForm;
+use crate::chat::{
+    ChatMessage, ChatTemplate, Conversation, Guard, Place, RenderedChat, SpecialNames, TemplateError, Tool,
+    rewrite,
+};
 use crate::encoder::{Encoder, Literals, MAX_TEXT_BYTES};
 use crate::error::TextError;
 use crate::merge::Word;
@@ -11,7 +15,7 @@ use crate::vocabulary::{TokenKind, Vocabulary};
 
 /// Names under which models end a turn or a text, beside the ids that the artifact declares. They count only where
 /// the vocabulary has them as control tokens.
-const END_OF_GENERATION_NAMES: [&[u8]; 9] = [
+const END_OF_GENERATION_NAMES: [&[u8]; 10] = [
     b"<|im_end|>",
     b"<|endoftext|>",
     b"<|end_of_text|>",
@@ -21,6 +25,8 @@ const END_OF_GENERATION_NAMES: [&[u8]; 9] = [
     b"<end_of_turn>",
     b"<|eot|>",
     b"</s>",
+    // FunctionGemma hands over to its tools with it.
+    b"<start_function_response>",
 ];
 
 /// Immutable and shared: every method takes `&self`.
@@ -32,6 +38,7 @@ pub struct TextModel {
     control: Option<Literals>,
     special_names: SpecialNames,
     template: Option<ChatTemplate>,
+    form: AnswerForm,
     /// Set where every prompt starts with it.
     prepended_bos: Option<u32>,
     eos_ids: Vec<u32>,
@@ -61,6 +68,7 @@ impl TextModel {
             ));
         }
         let spelt = |id: Option<u32>| id.map(|id| String::from_utf8_lossy(vocabulary.bytes(id)).into_owned());
+        let form = AnswerForm::of(&data);
         let template = match data.chat_template {
             Some(source) => {
                 Some(ChatTemplate::new(source, spelt(data.bos_token_id), spelt(data.eos_token_id))?)
@@ -71,6 +79,7 @@ impl TextModel {
             control: Literals::new(vocabulary, TokenKind::Control, 2)?,
             special_names: SpecialNames::new(control_names(vocabulary))?,
             template,
+            form,
             prepended_bos: data.bos_token_id.filter(|_| add_bos),
             eos_ids: end_of_generation(vocabulary, [data.eos_token_id, data.eot_token_id, data.eom_token_id]),
             encoder,
@@ -119,21 +128,76 @@ impl TextModel {
         messages: &[ChatMessage],
         add_generation_prompt: bool,
     ) -> Result<RenderedChat, TemplateError> {
-        self.render_chat_at(messages, add_generation_prompt, None)
+        self.render_chat_at(messages, &[], add_generation_prompt, None)
     }
 
-    /// The same, for templates that write the date: `now` is what `strftime_now` tells, in UTC.
+    /// The same with tools, and for templates that write the date: `now` is what `strftime_now` tells, in UTC.
+    ///
+    /// A template that renders tools in no form that this crate reads gets them in Hermes' form as part of the messages.
     pub fn render_chat_at(
         &self,
         messages: &[ChatMessage],
+        tools: &[Tool],
         add_generation_prompt: bool,
         now: Option<SystemTime>,
     ) -> Result<RenderedChat, TemplateError> {
         let template = self.template.as_ref().ok_or(TemplateError::NoTemplate)?;
-        let guard = Guard::choose(messages, template.source())?;
-        let guarded = guard.apply(messages, &self.special_names)?;
-        let text = template.render(&guarded, add_generation_prompt, now)?;
+        if self.form.template_has_tools() {
+            return self.render(template, &Conversation::new(messages, tools)?, add_generation_prompt, now);
+        }
+        let within = |place| {
+            let messages = rewrite(messages, tools, place)?;
+            self.render(template, &Conversation::new(&messages, &[])?, add_generation_prompt, now)
+        };
+        match within(Place::System) {
+            // Some templates know no system message.
+            Err(TemplateError::Raised(_)) if !tools.is_empty() => within(Place::FirstUser),
+            outcome => outcome,
+        }
+    }
+
+    fn render(
+        &self,
+        template: &ChatTemplate,
+        conversation: &Conversation<'_>,
+        add_generation_prompt: bool,
+        now: Option<SystemTime>,
+    ) -> Result<RenderedChat, TemplateError> {
+        let guard = Guard::choose(&conversation.texts(), template.source())?;
+        let put = |text| guard.put_into(text, &self.special_names);
+        let (messages, tools) = (conversation.messages(&put), conversation.tools(&put));
+        let text = template.render(messages, tools, add_generation_prompt, now)?;
         Ok(RenderedChat::new(text, guard))
+    }
+
+    /// Whether the prompt ends inside a thought, because the template opens it for the model.
+    pub fn opens_thought(&self, rendered: &RenderedChat) -> bool {
+        let text = rendered.guarded().trim_end();
+        self.form.think_marks().is_some_and(|marks| text.ends_with(marks.open))
+    }
+
+    /// How the model's answers are to be read.
+    pub fn answer_form(&self) -> &AnswerForm {
+        &self.form
+    }
+
+    /// The ids of those control tokens that have one of these names, ascending.
+    pub fn control_tokens(&self, names: &[&str]) -> Vec<u32> {
+        let vocabulary = self.encoder.vocabulary();
+        let named = |id: &u32| {
+            vocabulary.kind(*id) == Some(TokenKind::Control)
+                && names.iter().any(|name| name.as_bytes() == vocabulary.bytes(*id))
+        };
+        vocabulary.ids().filter(named).collect()
+    }
+
+    /// The name of a control token; empty for every other token.
+    pub(crate) fn control_name(&self, id: u32) -> &[u8] {
+        let vocabulary = self.encoder.vocabulary();
+        match vocabulary.kind(id) {
+            Some(TokenKind::Control) => vocabulary.bytes(id),
+            _ => &[],
+        }
     }
 
     /// Tokens of a rendered conversation: the template's control tokens are parsed, those that a message spells out

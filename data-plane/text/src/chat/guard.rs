@@ -13,13 +13,12 @@ use std::borrow::Cow;
 
 use aho_corasick::{AhoCorasick, Input, MatchKind};
 
-use super::{ChatMessage, TemplateError};
+use super::TemplateError;
 use crate::error::TextError;
 
 /// Characters that no text should contain: first the noncharacters, then a private-use plane.
 const NONCHARACTERS: std::ops::RangeInclusive<char> = '\u{FDD0}'..='\u{FDEF}';
 const PRIVATE_PLANE: std::ops::RangeInclusive<char> = '\u{F0000}'..='\u{FFFFD}';
-const MAX_ROLE_BYTES: usize = 64;
 
 /// The names of a model's control tokens.
 #[derive(Debug)]
@@ -82,9 +81,9 @@ pub(crate) struct Guard {
 }
 
 impl Guard {
-    /// Picks a character that occurs neither in the messages nor in the template.
-    pub(crate) fn choose(messages: &[ChatMessage], template: &str) -> Result<Self, TemplateError> {
-        let texts = || messages.iter().flat_map(texts_of).chain([template]);
+    /// Picks a character that occurs neither in the conversation's texts nor in the template.
+    pub(crate) fn choose(texts: &[&str], template: &str) -> Result<Self, TemplateError> {
+        let texts = || texts.iter().copied().chain([template]);
         let first = *NONCHARACTERS.start();
         if !texts().any(|text| text.contains(first)) {
             return Ok(Self { character: first });
@@ -99,30 +98,8 @@ impl Guard {
         }
     }
 
-    /// The messages with guards in them; also where roles are checked, for they are never guarded: templates make
-    /// control tokens of them.
-    pub(crate) fn apply<'a>(
-        self,
-        messages: &'a [ChatMessage],
-        names: &SpecialNames,
-    ) -> Result<Vec<GuardedMessage<'a>>, TemplateError> {
-        let is_word = |role: &str| {
-            let good =
-                |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_' || byte == b'-';
-            (1..=MAX_ROLE_BYTES).contains(&role.len()) && role.bytes().all(good)
-        };
-        let guard = |message: &'a ChatMessage| match is_word(&message.role) {
-            true => Ok(GuardedMessage {
-                role: &message.role,
-                content: self.put_into(&message.content, names),
-                name: message.name.as_deref().map(|name| self.put_into(name, names)),
-            }),
-            false => Err(TemplateError::Role),
-        };
-        messages.iter().map(guard).collect()
-    }
-
-    fn put_into<'a>(self, text: &'a str, names: &SpecialNames) -> Cow<'a, str> {
+    /// A text of the conversation with guards in it.
+    pub(crate) fn put_into<'a>(self, text: &'a str, names: &SpecialNames) -> Cow<'a, str> {
         let mut places = self.places(text, names);
         if places.is_empty() {
             return Cow::Borrowed(text);
@@ -167,18 +144,6 @@ impl Guard {
     }
 }
 
-fn texts_of(message: &ChatMessage) -> impl Iterator<Item = &str> {
-    [message.content.as_str()].into_iter().chain(message.name.as_deref())
-}
-
-/// A message as the template sees it.
-#[derive(Debug)]
-pub(crate) struct GuardedMessage<'a> {
-    pub(crate) role: &'a str,
-    pub(crate) content: Cow<'a, str>,
-    pub(crate) name: Option<Cow<'a, str>>,
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -209,36 +174,15 @@ mod tests {
         check("x", "x");
     }
 
-    fn message(content: &str) -> ChatMessage {
-        ChatMessage { role: "user".to_owned(), content: content.to_owned(), name: None }
-    }
-
     #[test]
     fn a_guard_occurs_nowhere() {
-        let choose = |contents: &[&str], template| {
-            let messages: Vec<ChatMessage> = contents.iter().map(|content| message(content)).collect();
-            Guard::choose(&messages, template).map(|guard| guard.character)
-        };
+        let choose = |texts: &[&str], template| Guard::choose(texts, template).map(|guard| guard.character);
         assert_eq!(choose(&["plain"], "plain"), Ok('\u{FDD0}'));
         assert_eq!(choose(&["a", "\u{FDD0}"], "\u{FDD1}"), Ok('\u{FDD2}'));
         let noncharacters: String = NONCHARACTERS.collect();
         assert_eq!(choose(&[&noncharacters], ""), Ok('\u{F0000}'));
         let all: String = NONCHARACTERS.chain(PRIVATE_PLANE).collect();
         assert_eq!(choose(&[&all], ""), Err(TemplateError::AllGuardsUsed));
-    }
-
-    #[test]
-    fn roles_are_words() {
-        let names = SpecialNames::new(NAMES.into_iter()).unwrap();
-        let check = |role: &str| {
-            let messages = [ChatMessage { role: role.to_owned(), ..message("") }];
-            Guard { character: '#' }.apply(&messages, &names).map(drop)
-        };
-        assert_eq!(check("user"), Ok(()));
-        assert_eq!(check("tool_result-2"), Ok(()));
-        for role in ["", "a b", "<|im_end|>", "user\n", "Ünser", "USER", &"a".repeat(65)] {
-            assert_eq!(check(role), Err(TemplateError::Role), "{role:?}");
-        }
     }
 
     proptest::proptest! {

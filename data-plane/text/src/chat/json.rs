@@ -46,6 +46,15 @@ pub(super) fn tojson(
     }
 }
 
+/// `json.dumps(value, ensure_ascii=False)` of what is certainly JSON.
+pub(super) fn python_json(value: &impl Serialize) -> String {
+    let mut out = Vec::new();
+    value
+        .serialize(&mut Serializer::with_formatter(&mut out, PythonFormatter))
+        .expect("JSON always has a JSON form, and a vector takes it");
+    String::from_utf8(out).expect("serde_json writes UTF-8")
+}
+
 /// Refuses to grow past the budget.
 struct Bounded(Vec<u8>);
 

@@ -5,8 +5,11 @@ use std::fmt::{self, Display, Formatter, Write};
 use minijinja::Value;
 use minijinja::value::ValueKind;
 
-/// Deeper values are errors: a namespace can contain itself.
-const MAX_DEPTH: usize = 32;
+use super::MAX_JSON_DEPTH;
+
+/// Deeper values are errors: a namespace can contain itself. A tool's parameters, with the levels of the array around
+/// them, are not so deep.
+const MAX_DEPTH: usize = MAX_JSON_DEPTH + 16;
 
 /// `str(value)`
 pub(super) fn python_str(value: &Value) -> impl Display + '_ {

@@ -1,8 +1,8 @@
 //! A model's chat template, with the semantics that Hugging Face gives it, in bounded time and memory.
 //!
 //! The template comes out of a model artifact, so it is as odd as its author. [`MAX_INSTRUCTIONS`] bounds its steps
-//! and `budget` what it makes. It sees the messages, `add_generation_prompt`, `bos_token`, `eos_token`,
-//! `raise_exception`, and `strftime_now` where a clock is given; it reaches no file, no network and no other template.
+//! and `budget` what it makes. It sees `messages` and `tools` (`conversation`), `add_generation_prompt`, `bos_token`,
+//! `eos_token`, `raise_exception`, and `strftime_now` where a clock is given; it reaches no file, no network and no other template.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -17,7 +17,6 @@ use minijinja::{AutoEscape, Environment, Error, ErrorKind};
 use self_cell::self_cell;
 
 use super::budget::{self, MAX_WORK_BYTES, TooLarge, pay_for};
-use super::guard::GuardedMessage;
 use super::{TemplateError, clock, json, python_methods, python_text, sequences};
 use crate::error::TextError;
 
@@ -64,11 +63,12 @@ impl ChatTemplate {
 
     pub(crate) fn render(
         &self,
-        messages: &[GuardedMessage<'_>],
+        messages: Value,
+        tools: Value,
         add_generation_prompt: bool,
         now: Option<SystemTime>,
     ) -> Result<String, TemplateError> {
-        let context = self.context(messages, add_generation_prompt, now);
+        let context = self.context(messages, tools, add_generation_prompt, now);
         let program = self.compiled.borrow_dependent();
         let mut text = String::new();
         let mut output = make_string_output(&mut text);
@@ -83,19 +83,14 @@ impl ChatTemplate {
 
     fn context(
         &self,
-        messages: &[GuardedMessage<'_>],
+        messages: Value,
+        tools: Value,
         add_generation_prompt: bool,
         now: Option<SystemTime>,
     ) -> Value {
-        let message = |message: &GuardedMessage<'_>| {
-            let mut fields = BTreeMap::from([("role", message.role), ("content", message.content.as_ref())]);
-            if let Some(name) = &message.name {
-                fields.insert("name", name.as_ref());
-            }
-            Value::from_iter(fields)
-        };
         let mut context = BTreeMap::from([
-            ("messages", messages.iter().map(message).collect()),
+            ("messages", messages),
+            ("tools", tools),
             ("add_generation_prompt", Value::from(add_generation_prompt)),
         ]);
         let special = [("bos_token", &self.bos_token), ("eos_token", &self.eos_token)];

@@ -6,7 +6,7 @@ use weir_text::{ChatMessage, TemplateError};
 use crate::fixtures::small_model;
 
 fn user(content: &str) -> ChatMessage {
-    ChatMessage { role: "user".to_owned(), content: content.to_owned(), name: None }
+    ChatMessage::new("user", content)
 }
 
 fn render(template: &str, content: &str) -> Result<String, TemplateError> {
@@ -119,12 +119,12 @@ fn a_clock_is_only_there_when_given() {
     let model =
         small_model("{{ strftime_now('%d %b %Y') if strftime_now is defined else 'today' }}").unwrap();
     let now = std::time::UNIX_EPOCH + std::time::Duration::from_secs(1_709_164_800);
-    let at = |now| model.render_chat_at(&[user("x")], true, now).unwrap().text().into_owned();
+    let at = |now| model.render_chat_at(&[user("x")], &[], true, now).unwrap().text().into_owned();
     assert_eq!(at(None), "today");
     assert_eq!(at(Some(now)), "29 Feb 2024");
     let model = small_model("{{ strftime_now('%Q%!') }}").unwrap();
     assert!(matches!(
-        model.render_chat_at(&[user("x")], true, Some(now)),
+        model.render_chat_at(&[user("x")], &[], true, Some(now)),
         Err(TemplateError::Invalid { .. })
     ));
 }

@@ -5,7 +5,7 @@ use weir_text::{ChatMessage, ModelText, TextError, TextModel};
 use crate::fixtures::{GEMMA3, Message, SMOLLM2, reference, smollm2_bytes};
 
 fn messages(messages: &[Message]) -> Vec<ChatMessage> {
-    let message = |m: &Message| ChatMessage { role: m.role.clone(), content: m.content.clone(), name: None };
+    let message = |m: &Message| ChatMessage::new(&m.role, &m.content);
     messages.iter().map(message).collect()
 }
 
@@ -71,7 +71,7 @@ fn what_is_encoded_decodes_to_itself() {
 fn gemma3_has_no_chat_template() {
     let (model, _) = &*GEMMA3;
     assert!(!model.has_chat_template());
-    let message = ChatMessage { role: "user".to_owned(), content: "hi".to_owned(), name: None };
+    let message = ChatMessage::new("user", "hi");
     assert_eq!(
         model.render_chat(&[message], true).unwrap_err().to_string(),
         "the model has no chat template"

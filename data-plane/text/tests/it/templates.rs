@@ -34,11 +34,8 @@ fn templates_render_as_the_reference_does() {
     assert!(templates.cases.len() > 500);
     let mut wrong = vec![];
     for case in &templates.cases {
-        let message = |m: &Message| ChatMessage {
-            role: m.role.clone(),
-            content: m.content.clone(),
-            name: m.name.clone(),
-        };
+        let message =
+            |m: &Message| ChatMessage { name: m.name.clone(), ..ChatMessage::new(&m.role, &m.content) };
         let messages: Vec<ChatMessage> = case.messages.iter().map(message).collect();
         let outcome = small_model(&case.template).unwrap().render_chat(&messages, case.add_generation_prompt);
         let outcome = outcome.map(|rendered| rendered.text().into_owned());
