@@ -1,6 +1,7 @@
 //! Conversations as a model's chat template writes them.
 
 mod budget;
+mod call_ids;
 mod clock;
 mod conversation;
 mod guard;
@@ -18,6 +19,7 @@ use std::borrow::Cow;
 
 use thiserror::Error;
 
+pub(crate) use call_ids::nine_characters;
 pub(crate) use conversation::Conversation;
 pub(crate) use guard::{Guard, SpecialNames};
 pub(crate) use hermes::{Place, rewrite};

@@ -2,10 +2,10 @@
 
 use std::time::SystemTime;
 
-use crate::answer_form::AnswerForm;
+use crate::answer_form::{AnswerForm, ToolFamily};
 use crate::chat::{
     ChatMessage, ChatTemplate, Conversation, Guard, Place, RenderedChat, SpecialNames, TemplateError, Tool,
-    rewrite,
+    nine_characters, rewrite,
 };
 use crate::encoder::{Encoder, Literals, MAX_TEXT_BYTES};
 use crate::error::TextError;
@@ -143,6 +143,10 @@ impl TextModel {
     ) -> Result<RenderedChat, TemplateError> {
         let template = self.template.as_ref().ok_or(TemplateError::NoTemplate)?;
         if self.form.template_has_tools() {
+            let messages = match self.form.tool_family() {
+                ToolFamily::Mistral => &nine_characters(messages),
+                _ => messages,
+            };
             return self.render(template, &Conversation::new(messages, tools)?, add_generation_prompt, now);
         }
         let within = |place| {

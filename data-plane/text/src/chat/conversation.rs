@@ -122,11 +122,7 @@ impl<'a> Turn<'a> {
 
 impl<'a> Declared<'a> {
     fn new(tool: &'a Tool) -> Result<Self, TemplateError> {
-        let parameters = Json::parse(tool.parameters.as_deref().unwrap_or(NO_PARAMETERS));
-        match parameters {
-            Some(parameters @ Json::Object(_)) => Ok(Self { tool, parameters }),
-            _ => Err(TemplateError::Parameters),
-        }
+        Ok(Self { tool, parameters: parameters(tool)? })
     }
 
     fn value(&'a self, put: &impl Fn(&'a str) -> Cow<'a, str>) -> Value {
@@ -136,6 +132,14 @@ impl<'a> Declared<'a> {
         }
         function.push(("parameters", self.parameters.to_value(put)));
         Value::from_iter([("type", Value::from("function")), ("function", Value::from_iter(function))])
+    }
+}
+
+/// The schema of a tool's arguments.
+pub(super) fn parameters(tool: &Tool) -> Result<Json, TemplateError> {
+    match Json::parse(tool.parameters.as_deref().unwrap_or(NO_PARAMETERS)) {
+        Some(parameters @ Json::Object(_)) => Ok(parameters),
+        _ => Err(TemplateError::Parameters),
     }
 }
 

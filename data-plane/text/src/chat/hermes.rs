@@ -14,10 +14,9 @@ use std::borrow::Cow;
 
 use serde::Serialize;
 
-use super::conversation::arguments;
+use super::conversation::{arguments, parameters};
 use super::json::python_json;
 use super::json_tree::Json;
-use super::tool::NO_PARAMETERS;
 use super::{ChatMessage, TemplateError, Tool, ToolCall};
 
 /// One line of `<tools>`, in OpenAI's shape.
@@ -54,14 +53,14 @@ pub(crate) fn rewrite<'a>(
     tools: &[Tool],
     place: Place,
 ) -> Result<Cow<'a, [ChatMessage]>, TemplateError> {
-    let is_of_tools = |message: &ChatMessage| message.role == "tool" || !message.tool_calls.is_empty();
+    let is_of_tools = |message: &ChatMessage| is_result(message) || !message.tool_calls.is_empty();
     if tools.is_empty() && !messages.iter().any(is_of_tools) {
         return Ok(Cow::Borrowed(messages));
     }
     let mut rewritten: Vec<ChatMessage> = Vec::with_capacity(messages.len() + 1);
     let mut follows_result = false;
     for message in messages {
-        let is_result = message.role == "tool";
+        let is_result = is_result(message);
         match rewritten.last_mut().filter(|_| is_result && follows_result) {
             Some(before) => {
                 before.content.push('\n');
@@ -81,6 +80,11 @@ pub(crate) fn rewrite<'a>(
         declare(&mut rewritten, declaration(tools)?, place);
     }
     Ok(Cow::Owned(rewritten))
+}
+
+/// A message with the role alone, which answers no call, is the template's business.
+fn is_result(message: &ChatMessage) -> bool {
+    message.role == "tool" && message.tool_call_id.is_some()
 }
 
 fn declare(messages: &mut Vec<ChatMessage>, declaration: String, place: Place) {
@@ -103,8 +107,7 @@ fn declaration(tools: &[Tool]) -> Result<String, TemplateError> {
         "You can call functions. Their signatures, in JSON, stand between <tools> and </tools>:\n<tools>\n"
             .to_owned();
     for tool in tools {
-        let parameters = Json::parse(tool.parameters.as_deref().unwrap_or(NO_PARAMETERS));
-        let parameters = parameters.ok_or(TemplateError::Parameters)?;
+        let parameters = parameters(tool)?;
         let function = Function { name: &tool.name, description: tool.description.as_deref(), parameters };
         text.push_str(&python_json(&Line { r#type: "function", function }));
         text.push('\n');

@@ -2,8 +2,10 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, clippy::allow_attributes)]
 
+mod answers;
 mod fixtures;
 mod hostile;
 mod reference;
 mod splits;
 mod templates;
+mod tools;
