@@ -163,6 +163,7 @@ impl Pipeline {
             tenant_weight,
             n: request.n,
             billing: Some(billing(arrived)),
+            shown_control_tokens: Vec::new(),
         };
         Ok(Prepared { generate, reservation, limits, context_tokens: ceiling.context_tokens(), text })
     }

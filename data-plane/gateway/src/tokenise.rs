@@ -100,7 +100,7 @@ fn tokenise(text: &TextModel, input: &Input, now: DateTime<Utc>) -> Result<Vec<u
 }
 
 fn chat(text: &TextModel, messages: &[ChatMessage], now: DateTime<Utc>) -> Result<Vec<u32>, GatewayError> {
-    let rendered = text.render_chat_at(messages, true, Some(SystemTime::from(now))).map_err(refused)?;
+    let rendered = text.render_chat_at(messages, &[], true, Some(SystemTime::from(now))).map_err(refused)?;
     text.encode_rendered(&rendered).map_err(|_| too_large())
 }
 

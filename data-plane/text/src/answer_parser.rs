@@ -84,11 +84,25 @@ impl AnswerParser {
     }
 }
 
-/// Appends to the content; pieces that follow each other are one.
+impl AnswerEvent {
+    /// Appends to what was told before it; text that goes on is one event.
+    pub fn append_to(self, events: &mut Vec<AnswerEvent>) {
+        match (self, events.last_mut()) {
+            (Self::Content(text), Some(Self::Content(before))) => before.push_str(&text),
+            (Self::Reasoning(text), Some(Self::Reasoning(before))) => before.push_str(&text),
+            (Self::Arguments { index, piece }, Some(Self::Arguments { index: same, piece: before }))
+                if index == *same =>
+            {
+                before.push_str(&piece);
+            }
+            (event, _) => events.push(event),
+        }
+    }
+}
+
+/// Appends to the content.
 pub(crate) fn content(text: &str, events: &mut Vec<AnswerEvent>) {
-    match events.last_mut() {
-        _ if text.is_empty() => {}
-        Some(AnswerEvent::Content(before)) => before.push_str(text),
-        _ => events.push(AnswerEvent::Content(text.to_owned())),
+    if !text.is_empty() {
+        AnswerEvent::Content(text.to_owned()).append_to(events);
     }
 }

@@ -123,10 +123,8 @@ impl ThoughtParser {
 }
 
 fn reason(text: &str, events: &mut Vec<AnswerEvent>) {
-    match events.last_mut() {
-        _ if text.is_empty() => {}
-        Some(AnswerEvent::Reasoning(before)) => before.push_str(text),
-        _ => events.push(AnswerEvent::Reasoning(text.to_owned())),
+    if !text.is_empty() {
+        AnswerEvent::Reasoning(text.to_owned()).append_to(events);
     }
 }
 

@@ -39,6 +39,8 @@ pub struct TextModel {
     special_names: SpecialNames,
     template: Option<ChatTemplate>,
     form: AnswerForm,
+    /// Those marks of the form that are control tokens.
+    mark_tokens: Vec<(&'static str, u32)>,
     /// Set where every prompt starts with it.
     prepended_bos: Option<u32>,
     eos_ids: Vec<u32>,
@@ -80,6 +82,7 @@ impl TextModel {
             special_names: SpecialNames::new(control_names(vocabulary))?,
             template,
             form,
+            mark_tokens: mark_tokens(vocabulary, &form.marks(true)),
             prepended_bos: data.bos_token_id.filter(|_| add_bos),
             eos_ids: end_of_generation(vocabulary, [data.eos_token_id, data.eot_token_id, data.eom_token_id]),
             encoder,
@@ -185,14 +188,14 @@ impl TextModel {
         &self.form
     }
 
-    /// The ids of those control tokens that have one of these names, ascending.
-    pub fn control_tokens(&self, names: &[&str]) -> Vec<u32> {
-        let vocabulary = self.encoder.vocabulary();
-        let named = |id: &u32| {
-            vocabulary.kind(*id) == Some(TokenKind::Control)
-                && names.iter().any(|name| name.as_bytes() == vocabulary.bytes(*id))
-        };
-        vocabulary.ids().filter(named).collect()
+    /// Control tokens that a reader of answers has to see: see [`AnswerForm::marks`].
+    pub fn mark_tokens(&self, with_tools: bool) -> Vec<u32> {
+        self.form.marks(with_tools).into_iter().filter_map(|name| self.mark_token(name)).collect()
+    }
+
+    /// The control token that is this mark of the model's form. `None`: the mark is text.
+    pub(crate) fn mark_token(&self, name: &str) -> Option<u32> {
+        self.mark_tokens.iter().find(|(mark, _)| *mark == name).map(|(_, id)| *id)
     }
 
     /// The name of a control token; empty for every other token.
@@ -254,6 +257,15 @@ fn check_length(text: &str) -> Result<(), TextError> {
 fn control_names(vocabulary: &Vocabulary) -> impl Iterator<Item = &str> {
     let control = vocabulary.ids().filter(|&id| vocabulary.kind(id) == Some(TokenKind::Control));
     control.filter_map(|id| std::str::from_utf8(vocabulary.bytes(id)).ok())
+}
+
+fn mark_tokens(vocabulary: &Vocabulary, marks: &[&'static str]) -> Vec<(&'static str, u32)> {
+    let control = vocabulary.ids().filter(|&id| vocabulary.kind(id) == Some(TokenKind::Control));
+    let marked = control.filter_map(|id| {
+        let mark = marks.iter().find(|mark| mark.as_bytes() == vocabulary.bytes(id))?;
+        Some((*mark, id))
+    });
+    marked.collect()
 }
 
 fn end_of_generation(vocabulary: &Vocabulary, declared: [Option<u32>; 3]) -> Vec<u32> {

@@ -126,11 +126,9 @@ impl Sink {
     }
 
     fn arguments(&mut self, piece: &str) {
-        let (index, is_open) = (self.next_index, self.is_open());
-        match self.events.last_mut() {
-            _ if piece.is_empty() || !is_open => {}
-            Some(AnswerEvent::Arguments { piece: before, .. }) => before.push_str(piece),
-            _ => self.events.push(AnswerEvent::Arguments { index, piece: piece.to_owned() }),
+        if self.is_open() && !piece.is_empty() {
+            let (index, piece) = (self.next_index, piece.to_owned());
+            AnswerEvent::Arguments { index, piece }.append_to(&mut self.events);
         }
     }
 
@@ -142,11 +140,6 @@ impl Sink {
     }
 
     fn drain_into(&mut self, events: &mut Vec<AnswerEvent>) {
-        for event in self.events.drain(..) {
-            match event {
-                AnswerEvent::Content(text) => content(&text, events),
-                other => events.push(other),
-            }
-        }
+        self.events.drain(..).for_each(|event| event.append_to(events));
     }
 }

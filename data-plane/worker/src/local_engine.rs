@@ -112,7 +112,7 @@ impl LocalEngine {
         let execution = self.executions.begin(attempt, request.prompt.len() as u64, 1, None)?;
         match self.handle.arrivals.reserve().await {
             Ok(permit) => {
-                let choices = vec![NewChoice { handle, cancel, request, stop }];
+                let choices = vec![NewChoice { handle, cancel, request, stop, shown: Vec::new() }];
                 permit.send(Box::new(NewAttempt { session, execution, choices }));
                 Ok(())
             }

@@ -64,7 +64,7 @@ fn message(at: usize, raw: &RawValue) -> Result<ChatMessage, ParameterError> {
     let content_path = format!("{path}.content");
     let content = content.ok_or_else(|| ParameterError::missing(&content_path))?;
     let content = content_text(content.named(&content_path))?;
-    Ok(ChatMessage { role: role.to_owned(), content, name })
+    Ok(ChatMessage { name, ..ChatMessage::new(role, &content) })
 }
 
 fn content_text(parameter: Parameter<'_>) -> Result<String, ParameterError> {

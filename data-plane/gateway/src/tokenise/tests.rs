@@ -12,7 +12,7 @@ fn model(chat_template: Option<&str>) -> Arc<TextModel> {
 }
 
 fn chat(role: &str, content: &str) -> Input {
-    Input::Chat(vec![ChatMessage { role: role.into(), content: content.into(), name: None }])
+    Input::Chat(vec![ChatMessage::new(role, content)])
 }
 
 async fn tokens(model: &Arc<TextModel>, input: Input) -> Result<Vec<u32>, GatewayError> {

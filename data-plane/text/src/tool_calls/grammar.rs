@@ -72,7 +72,7 @@ impl TextModel {
                 let open = self.mark(marks.open);
                 let begin = if opens_thought { "thought".to_owned() } else { format!("({open} thought)?") };
                 line(&mut grammar, &format!("start: {begin} answer"));
-                match self.control_tokens(&[marks.close]).first() {
+                match self.mark_token(marks.close) {
                     Some(id) => {
                         line(&mut grammar, &format!("thought: TEXT <[{id}]> SPACE"));
                     }
@@ -114,7 +114,7 @@ impl TextModel {
         let mark = family.marks()[0];
         let mut rules = String::new();
         // Text in which a mark would be a call's is not text: what ends with the mark is taken first.
-        let until_call = match self.control_tokens(&[mark]).first() {
+        let until_call = match self.mark_token(mark) {
             Some(id) => format!("SAID <[{id}]>"),
             None => {
                 line(&mut rules, &format!("until_call[lazy]: SAID {}", literal(mark)));
@@ -164,7 +164,7 @@ impl TextModel {
 
     /// A mark in a rule: its control token, or its text.
     fn mark(&self, name: &str) -> String {
-        match self.control_tokens(&[name]).first() {
+        match self.mark_token(name) {
             Some(id) => format!("<[{id}]>"),
             None => literal(name),
         }
@@ -275,7 +275,7 @@ mod tests {
     fn marks_that_are_control_tokens_are_named_by_id() {
         let mistral = "{% for t in tools %}{{ t }}{% endfor %}[TOOL_CALLS]";
         let model = model(mistral, &["[TOOL_CALLS]"]);
-        let id = model.control_tokens(&["[TOOL_CALLS]"])[0];
+        let id = model.mark_token("[TOOL_CALLS]").unwrap();
         let required = model.tool_grammar(&tools()[1..], ToolUse::Required, true, false);
         assert_eq!(lines(&required)[1], format!(r#"answer: <[{id}]> "[" call (", " call)* "]""#));
         let free = model.tool_grammar(&tools()[1..], ToolUse::Free, false, false);
@@ -304,7 +304,7 @@ mod tests {
             start(&[], true),
             r#"start: thought answer; thought: thinking SPACE; thinking[lazy]: TEXT "</think>""#
         );
-        let id = model(&thinks, &["<think>", "</think>"]).control_tokens(&["<think>", "</think>"]);
+        let id = model(&thinks, &["<think>", "</think>"]).mark_tokens(false);
         assert_eq!(
             start(&["<think>", "</think>"], false),
             format!(

@@ -17,9 +17,14 @@ pub(super) struct AnswerText {
 }
 
 impl AnswerText {
-    /// For what continues `prompt`.
-    pub(super) fn new(model: Arc<TextModel>, prompt: &[TokenId], matcher: StopMatcher) -> Self {
-        let detokenizer = Detokenizer::continuing(model, prompt);
+    /// For what continues `prompt`. `shown` are control tokens that come as their names.
+    pub(super) fn new(
+        model: Arc<TextModel>,
+        prompt: &[TokenId],
+        matcher: StopMatcher,
+        shown: Vec<TokenId>,
+    ) -> Self {
+        let detokenizer = Detokenizer::continuing(model, prompt).showing(shown);
         Self { detokenizer, matcher, pending: String::new(), is_stopped: false }
     }
 

@@ -29,6 +29,8 @@ pub(crate) struct NewChoice {
     pub(crate) cancel: CancelHandle,
     pub(crate) request: SequenceRequest,
     pub(crate) stop: StopMatcher,
+    /// Control tokens that come as text.
+    pub(crate) shown: Vec<TokenId>,
 }
 
 /// Names an attempt within its step loop.

@@ -122,9 +122,9 @@ impl<X: Executor> StepLoop<X> {
         self.next_attempt += 1;
         let handles: Vec<u64> = choices.iter().map(|choice| choice.handle).collect();
         let mut execution = Some(execution);
-        for (choice, NewChoice { handle, cancel, request, stop }) in choices.into_iter().enumerate() {
+        for (choice, NewChoice { handle, cancel, request, stop, shown }) in choices.into_iter().enumerate() {
             let key = ChoiceKey { attempt, choice };
-            let text = AnswerText::new(self.text.clone(), &request.prompt, stop);
+            let text = AnswerText::new(self.text.clone(), &request.prompt, stop, shown);
             let parcel = &mut self.outbox.parcel;
             match self.engine.add(request, Attempt::new(session.clone(), handle, key, arrival, text)) {
                 Ok(id) => {

@@ -17,6 +17,9 @@ use crate::session::{CancelHandle, Session};
 /// Most choices of one request, as OpenAI's API has it.
 const CHOICES_MAX: u32 = 128;
 
+/// The marks of thoughts and of calls are few.
+const SHOWN_MAX: usize = 16;
+
 /// Why a request goes no further, in words that may be shown.
 struct Refused {
     reason: FinishReason,
@@ -138,13 +141,17 @@ fn choices(
     if generate.n > CHOICES_MAX {
         return Err(format!("{} choices, at most {CHOICES_MAX} are allowed", generate.n));
     }
+    let shown = generate.shown_control_tokens.clone();
+    if shown.len() > SHOWN_MAX {
+        return Err(format!("{} shown control tokens, at most {SHOWN_MAX} are allowed", shown.len()));
+    }
     let (first, stop) = (generate.handle, generate.stop.clone());
     let request = sequence(service, id, generate, eos_ids)?;
     let choice = |(handle, cancel): (u64, CancelHandle)| {
         let mut request = request.clone();
         request.sampling.seed = seed_of_choice(request.sampling.seed, handle - first);
         let stop = StopMatcher::new(&stop).map_err(|error| error.to_string())?;
-        Ok(NewChoice { handle, cancel, request, stop })
+        Ok(NewChoice { handle, cancel, request, stop, shown: shown.clone() })
     };
     (first..).zip(cancels).map(choice).collect()
 }

@@ -1,13 +1,13 @@
 //! Tokens, text, stops and the batch.
 
 use serde_json::Value;
-use weir_schemas::rpc::worker::FinishReason;
+use weir_schemas::rpc::worker::{FinishReason, Generate, Sampling, TokenBias};
 use weir_text::{ChatMessage, TextModel};
 
 use crate::support::{TestWorker, fetch_text, generate};
 
 fn chat(text: &TextModel, content: &str) -> Vec<u32> {
-    let message = ChatMessage { role: "user".into(), content: content.into(), name: None };
+    let message = ChatMessage::new("user", content);
     text.encode_rendered(&text.render_chat(&[message], true).unwrap()).unwrap()
 }
 
@@ -82,5 +82,27 @@ async fn the_tokenizer_from_the_file_equals_the_reference() {
         let ids: Vec<u32> = serde_json::from_value(case["ids"].clone()).unwrap();
         assert_eq!(text.encode(case["text"].as_str().unwrap()).unwrap(), ids, "{}", case["text"]);
     }
+    worker.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn control_tokens_are_shown_by_name_only_where_the_request_says_so() {
+    let worker = TestWorker::ready().await;
+    let mut session = worker.session().await;
+    // `<|im_start|>`, which ends nothing, whatever the model would say.
+    let always = |number| Generate {
+        sampling: Some(Sampling {
+            top_p: 1.0,
+            logit_bias: vec![TokenBias { token: 1, bias: 100.0 }],
+            ..Sampling::default()
+        }),
+        ..generate(number, (600..620).collect(), 3)
+    };
+    let (hidden, _) = session.complete(always(1)).await;
+    assert_eq!((hidden.tokens, hidden.text.as_str()), (vec![1; 3], ""));
+    let (shown, _) = session.complete(Generate { shown_control_tokens: vec![1], ..always(2) }).await;
+    assert_eq!((shown.tokens, shown.text), (vec![1; 3], "<|im_start|>".repeat(3)));
+    let many = Generate { shown_control_tokens: vec![1; 17], ..always(3) };
+    assert_eq!(session.complete(many).await.1.reason(), FinishReason::RefusedInvalid);
     worker.stop().await;
 }

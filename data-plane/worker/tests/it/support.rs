@@ -344,6 +344,7 @@ pub(crate) fn generate(number: u128, prompt: Vec<u32>, max_tokens: u32) -> Gener
         class: Class::Interactive.into(),
         tenant_weight: 1,
         n: 0,
+        shown_control_tokens: Vec::new(),
         billing: Some(Billing {
             key_id: KeyId::from_u128(7).to_string(),
             project: Some("search".into()),

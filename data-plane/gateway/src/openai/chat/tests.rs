@@ -40,9 +40,8 @@ fn every_parameter_arrives() {
     })))
     .unwrap();
     let message = |role: &str, content: &str, name: Option<&str>| ChatMessage {
-        role: role.into(),
-        content: content.into(),
         name: name.map(Into::into),
+        ..ChatMessage::new(role, content)
     };
     assert_eq!(
         request,
