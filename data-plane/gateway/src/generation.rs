@@ -125,7 +125,7 @@ impl Generation {
             Err(none) => {
                 let reason = match none {
                     NoReplica::Warming { .. } => FinishReason::ModelWarming,
-                    NoReplica::TooLong { .. } => FinishReason::Rejected,
+                    NoReplica::TooLong { .. } | NoReplica::TooLate { .. } => FinishReason::Rejected,
                 };
                 let error = admitted.no_replica(none);
                 settle::never_ran(admitted, record, reason);
@@ -321,6 +321,7 @@ impl Admitted {
                 GatewayError::ModelWarming { model: self.model.clone(), retry_after }
             }
             NoReplica::TooLong { max_sequence_tokens } => self.too_long(max_sequence_tokens),
+            NoReplica::TooLate { retry_after } => GatewayError::Capacity { retry_after },
         }
     }
 }

@@ -275,6 +275,7 @@ fn no_replica(none: NoReplica, request: &CompletionRequest) -> GatewayError {
         NoReplica::Warming { retry_after } => {
             GatewayError::ModelWarming { model: request.model.clone(), retry_after }
         }
+        NoReplica::TooLate { retry_after } => GatewayError::Capacity { retry_after },
         NoReplica::TooLong { max_sequence_tokens } => GatewayError::ContextLength {
             limit_tokens: max_sequence_tokens,
             prompt_tokens: 0,

@@ -66,6 +66,7 @@ pub(super) fn dispatch(
             prompt_tokens,
             max_tokens,
             &passed_over,
+            parts.request_timeout.saturating_sub(admitted.arrived.elapsed()),
         )?;
         let worker = link.worker();
         passed_over.push(worker);

@@ -17,6 +17,9 @@ use crate::indexed_config::IndexedConfig;
 /// Told to clients while nothing is known of how long a load takes.
 const UNMEASURED_LOAD_TIME: Duration = Duration::from_secs(5);
 
+/// A wait that was estimated is told up to this long.
+const LONGEST_RETRY_AFTER: Duration = Duration::from_secs(60);
+
 /// Why no replica was chosen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum NoReplica {
@@ -24,6 +27,8 @@ pub(crate) enum NoReplica {
     Warming { retry_after: Duration },
     /// Some are ready, and the request fits none of them.
     TooLong { max_sequence_tokens: u64 },
+    /// Even the best of them would not have its first token in time.
+    TooLate { retry_after: Duration },
 }
 
 /// Where a request goes, and what it meets there.
@@ -130,7 +135,8 @@ impl Registry {
         longest.ok_or_else(|| self.warming(version))
     }
 
-    /// The ready replica with the least expected time to first token that can hold the sequence, other than `tried`.
+    /// The ready replica with the least expected time to first token that can hold the sequence, other than `tried`, if that
+    /// is within `patience`.
     pub(crate) fn choose(
         &self,
         config: &IndexedConfig,
@@ -138,6 +144,7 @@ impl Registry {
         prompt_tokens: u64,
         max_tokens: u64,
         tried: &[WorkerId],
+        patience: Duration,
     ) -> Result<Chosen, NoReplica> {
         let mut ready = self.ready(config, version);
         ready.retain(|(link, _)| !tried.contains(&link.worker()));
@@ -151,7 +158,7 @@ impl Registry {
             .reduce(f64::min)
             .unwrap_or(UNMEASURED_PREFILL_TOKENS_PER_S);
         let wanted = prompt_tokens.saturating_add(max_tokens);
-        ready
+        let best = ready
             .into_iter()
             .filter(|(_, replica)| holds(replica) >= wanted)
             .map(|(link, ReadyReplica { load, sent })| {
@@ -160,7 +167,15 @@ impl Registry {
                 Chosen { link, expected: Expected { ttft_ms, queue_depth } }
             })
             .min_by(|a, b| a.expected.ttft_ms.total_cmp(&b.expected.ttft_ms))
-            .ok_or(NoReplica::TooLong { max_sequence_tokens: longest })
+            .ok_or(NoReplica::TooLong { max_sequence_tokens: longest })?;
+        let wait = Duration::try_from_secs_f64(best.expected.ttft_ms / 1000.0).unwrap_or(Duration::MAX);
+        match wait.checked_sub(patience) {
+            Some(too_long) if !too_long.is_zero() => {
+                let retry_after = too_long.clamp(Duration::from_secs(1), LONGEST_RETRY_AFTER);
+                Err(NoReplica::TooLate { retry_after })
+            }
+            _ => Ok(best),
+        }
     }
 
     /// Notes that the version is waited for, and tells how long a wait to expect.

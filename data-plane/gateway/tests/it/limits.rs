@@ -1,5 +1,7 @@
 //! Rate, concurrency and budget, as clients see them and as they are recorded.
 
+use std::time::Duration;
+
 use serde_json::json;
 use weir_schemas::config_snapshot::{BudgetState, Limits, ResourceType};
 use weir_schemas::records::RejectionReason;
@@ -108,4 +110,38 @@ async fn a_full_or_warming_platform_says_so_and_charges_nothing() {
     let charges = harness.ledger.wait_charges(4).await;
     assert!(charges.iter().all(|charge| charge.data.prompt_tokens + charge.data.generated_tokens == 0));
     assert_eq!(harness.inflight(), 0.0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_wait_that_would_outlast_the_deadline_is_refused_at_once() {
+    let harness = Harness::new(1).await;
+    let queue = |tokens: u64| {
+        harness.workers[0].report(|load| {
+            (load.queued_prefill_tokens, load.prefill_tokens_per_s) = (tokens, 100.0);
+        });
+    };
+    queue(100 * 3600);
+    let mut answer = harness.client.chat(&harness.token, json!({})).await;
+    for _ in 0..200 {
+        if answer.status == 429 {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+        answer = harness.client.chat(&harness.token, json!({})).await;
+    }
+    assert_eq!(answer.error(), rate_limited("capacity_exhausted"));
+    assert_eq!(answer.headers["retry-after"], "60");
+    // What waits long, but not too long, is told so and served.
+    queue(100 * 2);
+    let mut answer = harness.client.chat(&harness.token, json!({})).await;
+    for _ in 0..200 {
+        if answer.status == 200 {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+        answer = harness.client.chat(&harness.token, json!({})).await;
+    }
+    assert_eq!(answer.headers["x-weir-slo-breach"], "true");
+    assert!(answer.headers["x-weir-expected-ttft-ms"].to_str().unwrap().parse::<u64>().unwrap() >= 2000);
+    assert_eq!(answer.headers["x-weir-queue-depth"], "0");
 }
