@@ -20,6 +20,11 @@ const DEFAULT_REQUEST_TIMEOUT_MS: u64 = 1_800_000;
 /// As the record log's own default.
 const DEFAULT_RECORD_LOG_MAX_BYTES: u64 = 1 << 30;
 
+/// A client that lost its line retries within seconds; longer than that costs capacity that perhaps nobody wants.
+const DEFAULT_IDEMPOTENCY_GRACE_MS: u64 = 30_000;
+/// A day of some 400,000 answers of 2 kB.
+const DEFAULT_IDEMPOTENCY_MAX_BYTES: u64 = 1 << 30;
+
 /// The section as it stands in the file: `[gateway]`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
@@ -50,6 +55,10 @@ pub struct RawConfig {
     pub request_timeout_ms: u64,
     /// Bound of the record log; when it is full, new requests are refused.
     pub record_log_max_bytes: u64,
+    /// How long a request with an Idempotency-Key goes on when none of its clients is there any more.
+    pub idempotency_grace_ms: u64,
+    /// Bound of the answers kept for repeats; the oldest go first.
+    pub idempotency_max_bytes: u64,
     /// How long requests are still taken after a stop was asked for, while `/readyz` says no: as long as a load
     /// balancer takes to notice.
     pub stop_notice_ms: u64,
@@ -73,6 +82,8 @@ impl Default for RawConfig {
             slow_reader_timeout_ms: DEFAULT_SLOW_READER_TIMEOUT_MS,
             request_timeout_ms: DEFAULT_REQUEST_TIMEOUT_MS,
             record_log_max_bytes: DEFAULT_RECORD_LOG_MAX_BYTES,
+            idempotency_grace_ms: DEFAULT_IDEMPOTENCY_GRACE_MS,
+            idempotency_max_bytes: DEFAULT_IDEMPOTENCY_MAX_BYTES,
             stop_notice_ms: 0,
             drain_timeout_ms: 30_000,
         }
@@ -116,6 +127,8 @@ pub struct Config {
     pub(crate) slow_reader_timeout: Duration,
     pub(crate) request_timeout: Duration,
     pub(crate) record_log_max_bytes: u64,
+    pub(crate) idempotency_grace: Duration,
+    pub(crate) idempotency_max_bytes: u64,
     pub(crate) stop_notice: Duration,
     pub(crate) drain_timeout: Duration,
 }
@@ -138,6 +151,8 @@ impl TryFrom<RawConfig> for Config {
             slow_reader_timeout_ms,
             request_timeout_ms,
             record_log_max_bytes,
+            idempotency_grace_ms,
+            idempotency_max_bytes,
             stop_notice_ms,
             drain_timeout_ms,
         } = raw;
@@ -148,6 +163,8 @@ impl TryFrom<RawConfig> for Config {
         setting::in_range("slow_reader_timeout_ms", slow_reader_timeout_ms, 10, 3_600_000)?;
         setting::in_range("request_timeout_ms", request_timeout_ms, 1_000, 86_400_000)?;
         setting::in_range("record_log_max_bytes", record_log_max_bytes, 32 << 20, 1 << 40)?;
+        setting::in_range("idempotency_grace_ms", idempotency_grace_ms, 0, 3_600_000)?;
+        setting::in_range("idempotency_max_bytes", idempotency_max_bytes, 32 << 20, 1 << 40)?;
         setting::in_range("stop_notice_ms", stop_notice_ms, 0, 600_000)?;
         setting::in_range("drain_timeout_ms", drain_timeout_ms, 0, 3_600_000)?;
         Ok(Self {
@@ -164,6 +181,8 @@ impl TryFrom<RawConfig> for Config {
             slow_reader_timeout: Duration::from_millis(slow_reader_timeout_ms),
             request_timeout: Duration::from_millis(request_timeout_ms),
             record_log_max_bytes,
+            idempotency_grace: Duration::from_millis(idempotency_grace_ms),
+            idempotency_max_bytes,
             stop_notice: Duration::from_millis(stop_notice_ms),
             drain_timeout: Duration::from_millis(drain_timeout_ms),
         })
@@ -200,6 +219,8 @@ mod tests {
         check("slow_reader_timeout_ms", |raw| raw.slow_reader_timeout_ms = 0);
         check("request_timeout_ms", |raw| raw.request_timeout_ms = u64::MAX);
         check("record_log_max_bytes", |raw| raw.record_log_max_bytes = 1);
+        check("idempotency_grace_ms", |raw| raw.idempotency_grace_ms = u64::MAX);
+        check("idempotency_max_bytes", |raw| raw.idempotency_max_bytes = 1);
         check("stop_notice_ms", |raw| raw.stop_notice_ms = u64::MAX);
         check("drain_timeout_ms", |raw| raw.drain_timeout_ms = u64::MAX);
         check("ledger", |raw| raw.ledger = "127.0.0.1:1".into());

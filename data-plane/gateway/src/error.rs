@@ -7,6 +7,7 @@ use weir_schemas::error_class::ErrorClass;
 
 use crate::admission::Refusal;
 use crate::authenticate::AuthError;
+use crate::idempotency::IdempotencyError;
 use crate::openai::ParameterError;
 
 /// Why a request was not, or not fully, answered.
@@ -40,6 +41,8 @@ pub(crate) enum GatewayError {
     BudgetSpent,
     #[error("the platform is full")]
     Capacity { retry_after: Duration },
+    #[error(transparent)]
+    Idempotency(#[from] IdempotencyError),
     #[error("the record log takes no new request")]
     RecordLogFull,
     #[error("the gateway is stopping")]
@@ -70,7 +73,10 @@ impl GatewayError {
             | Self::ContextLength { .. } => ErrorClass::Invalid,
             Self::UnknownUrl { .. } | Self::UnknownModel { .. } => ErrorClass::NotFound,
             Self::Admission(_) | Self::BudgetSpent => ErrorClass::RateLimited,
-            Self::Capacity { .. } => ErrorClass::Capacity,
+            Self::Capacity { .. } | Self::Idempotency(IdempotencyError::TooManyRunning) => {
+                ErrorClass::Capacity
+            }
+            Self::Idempotency(_) => ErrorClass::Conflict,
             Self::ModelWarming { .. } | Self::RecordLogFull | Self::Stopping | Self::ReplicaLost => {
                 ErrorClass::Unavailable
             }

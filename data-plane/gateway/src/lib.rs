@@ -13,6 +13,7 @@ mod config;
 mod error;
 mod generation;
 mod http;
+mod idempotency;
 mod indexed_config;
 mod metrics;
 mod model_texts;

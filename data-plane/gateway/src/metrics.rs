@@ -42,6 +42,21 @@ pub(crate) struct StatusLabel {
     status: u16,
 }
 
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(crate) struct OutcomeLabel {
+    outcome: Word,
+}
+
+/// What became of a request with an Idempotency-Key, other than that it ran as any.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum IdempotencyOutcome {
+    Joined,
+    Replayed,
+    Conflict,
+    /// Ended for want of a client.
+    Abandoned,
+}
+
 /// A label value from a closed set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 struct Word(&'static str);
@@ -76,6 +91,7 @@ pub(crate) struct Metrics {
     tokens: Family<TokenLabels, Counter>,
     inflight: Family<ModelLabel, Gauge>,
     rejections: Family<ReasonLabel, Counter>,
+    idempotency: Family<OutcomeLabel, Counter>,
     responses: Family<StatusLabel, Counter>,
     pub(crate) connections: Gauge,
     pub(crate) replicas_connected: Gauge,
@@ -97,6 +113,7 @@ impl Metrics {
             tokens: Family::default(),
             inflight: Family::default(),
             rejections: Family::default(),
+            idempotency: Family::default(),
             responses: Family::default(),
             connections: Gauge::default(),
             replicas_connected: Gauge::default(),
@@ -120,6 +137,12 @@ impl Metrics {
         );
         registry.register("inflight", "Requests admitted and not ended", metrics.inflight.clone());
         registry.register("rejections", "Requests refused, by reason", metrics.rejections.clone());
+        registry.register(
+            "idempotency",
+            "Requests with an Idempotency-Key that joined a running one, had a kept answer, were refused as a conflict, \
+             or were ended for want of a client",
+            metrics.idempotency.clone(),
+        );
         registry.register("responses", "HTTP responses, by status", metrics.responses.clone());
         registry.register("connections", "HTTP connections", metrics.connections.clone());
         registry.register("replicas_connected", "Workers with a session", metrics.replicas_connected.clone());
@@ -152,6 +175,16 @@ impl Metrics {
 
     pub(crate) fn rejection(&self, reason: RejectionReason) {
         self.rejections.get_or_create(&ReasonLabel { reason: Word(rejection_word(reason)) }).inc();
+    }
+
+    pub(crate) fn idempotency(&self, outcome: IdempotencyOutcome) {
+        let outcome = Word(match outcome {
+            IdempotencyOutcome::Joined => "joined",
+            IdempotencyOutcome::Replayed => "replayed",
+            IdempotencyOutcome::Conflict => "conflict",
+            IdempotencyOutcome::Abandoned => "abandoned",
+        });
+        self.idempotency.get_or_create(&OutcomeLabel { outcome }).inc();
     }
 
     /// Counts a request that ended, by its charge record.

@@ -50,6 +50,8 @@ pub(crate) struct Arrived {
     pub(crate) instant: Instant,
     pub(crate) principal: Principal,
     pub(crate) project: Option<String>,
+    /// `sha256:` of its Idempotency-Key and what came with it.
+    pub(crate) idempotency_key_hash: Option<String>,
     /// The config in force on arrival decides everything.
     pub(crate) config: Arc<IndexedConfig>,
     pub(crate) request: CompletionRequest,
@@ -183,13 +185,13 @@ impl Pipeline {
 
 /// The charge of a request that nothing has been done for.
 fn uncharged(arrived: &Arrived, version: &PinnedVersion, slo: Slo) -> ChargeData {
-    let Arrived { at, principal, project, config, request, .. } = arrived;
+    let Arrived { at, principal, project, idempotency_key_hash, config, request, .. } = arrived;
     ChargeData {
         tenant: principal.tenant,
         key: principal.key,
         project: project.clone(),
         client_request_id: request.client_request_id.clone(),
-        idempotency_key_hash: None,
+        idempotency_key_hash: idempotency_key_hash.clone(),
         requested_model: request.model.clone(),
         version: version.id,
         tier: request.tier,
@@ -224,12 +226,12 @@ fn uncharged(arrived: &Arrived, version: &PinnedVersion, slo: Slo) -> ChargeData
 
 /// What the worker's record says for us, should this gateway be lost with its disk.
 fn billing(arrived: &Arrived) -> Billing {
-    let Arrived { at, principal, project, request, .. } = arrived;
+    let Arrived { at, principal, project, idempotency_key_hash, request, .. } = arrived;
     Billing {
         key_id: principal.key.to_string(),
         project: project.clone(),
         client_request_id: request.client_request_id.clone(),
-        idempotency_key_hash: None,
+        idempotency_key_hash: idempotency_key_hash.clone(),
         requested_model: request.model.clone(),
         received_at_us: at.timestamp_micros(),
     }
@@ -314,6 +316,7 @@ fn rejection_reason(error: &GatewayError) -> Option<RejectionReason> {
         | GatewayError::UnknownModel { .. }
         | GatewayError::Template { .. }
         | GatewayError::ContextLength { .. }
+        | GatewayError::Idempotency(_)
         | GatewayError::Stopping
         | GatewayError::ReplicaLost
         | GatewayError::EngineFailed

@@ -27,6 +27,7 @@ use crate::background;
 use crate::config::Config;
 use crate::generation::{GenerationParts, ProgressBoard};
 use crate::http::{Edge, HttpServer, ServerLimits};
+use crate::idempotency::Idempotency;
 use crate::indexed_config::{CurrentConfig, validate};
 use crate::metrics::Metrics;
 use crate::model_texts::ModelTexts;
@@ -185,9 +186,12 @@ fn edge(
     texts: Arc<ModelTexts>,
     books: Books,
 ) -> Arc<Edge> {
-    let Books { recorder, rejections, history, .. } = books;
+    let Books { recorder, rejections, history, answers, .. } = books;
     let (requests, progress) = (TaskTracker::new(), Arc::new(ProgressBoard::default()));
     background.tasks.spawn(progress.clone().keep_noting(background.cancel.clone()));
+    let idempotency =
+        Arc::new(Idempotency::new(answers, config.idempotency_grace, metrics.clone(), requests.clone()));
+    background.tasks.spawn(idempotency.clone().keep_sweeping(background.cancel.clone()));
     let pipeline = Pipeline {
         clock: deps.clock.clone(),
         epoch: Instant::now(),
@@ -210,6 +214,7 @@ fn edge(
         clock: deps.clock,
         config: background.current.clone(),
         pipeline,
+        idempotency,
         metrics,
         metrics_text: deps.metrics_text,
         max_body_bytes: config.max_body_bytes,

@@ -76,7 +76,7 @@ pub struct ChargeData {
     /// The client's own `metadata.request_id`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub client_request_id: Option<String>,
-    /// `sha256:` of the Idempotency-Key; the ledger charges one (tenant, hash) once.
+    /// `sha256:` over the Idempotency-Key and what came with it; the ledger charges one (tenant, hash) once.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub idempotency_key_hash: Option<String>,
     /// The model as the client named it.

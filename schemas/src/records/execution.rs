@@ -37,7 +37,7 @@ pub struct Billing {
     /// The client's own `metadata.request_id`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub client_request_id: Option<String>,
-    /// `sha256:` of the Idempotency-Key.
+    /// As in the charge record.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub idempotency_key_hash: Option<String>,
     /// The model as the client named it.

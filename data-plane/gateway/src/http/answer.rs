@@ -18,6 +18,7 @@ use crate::admission::LimitStates;
 use crate::authenticate::authenticate;
 use crate::error::GatewayError;
 use crate::generation::{Event, Generation};
+use crate::idempotency::{Claim, IdempotencyKey};
 use crate::openai::answer::{AnswerWriter, Asked, Choice, Endpoint, Usage, sse};
 use crate::openai::{CompletionRequest, ParameterError};
 use crate::pipeline::{Arrived, Started};
@@ -51,11 +52,11 @@ pub(super) async fn create(
     if edge.is_refusing() {
         return Err(GatewayError::Stopping);
     }
+    let key = IdempotencyKey::of(&parts.headers, principal.tenant, parts.uri.path(), &body)?;
     let request = parse(&body)?;
     drop(body);
     let RequestName(request_id) =
         *parts.extensions.get().ok_or(GatewayError::Internal("a request without a name"))?;
-    let stream = request.stream;
     let asked = Asked {
         endpoint,
         model: request.model.clone(),
@@ -64,8 +65,29 @@ pub(super) async fn create(
         include_usage: request.include_usage,
     };
     let project = project(&parts.headers);
-    let arrived = Arrived { request_id, at, instant, principal, project, config, request };
+    let idempotency_key_hash = key.as_ref().map(IdempotencyKey::charge_hash);
+    let arrived =
+        Arrived { request_id, at, instant, principal, project, idempotency_key_hash, config, request };
+    let Some(key) = key else { return answer(edge, asked, arrived, None).await };
+    let run = |claim| {
+        let edge = edge.clone();
+        async move { answer(&edge, asked, arrived, Some(claim)).await }
+    };
+    edge.idempotency.answer(&key, at, run).await
+}
+
+/// From the pipeline to the first byte of the answer. Dropping the future, or the body that it gives, cancels.
+async fn answer(
+    edge: &Arc<Edge>,
+    asked: Asked,
+    arrived: Arrived,
+    claim: Option<Claim>,
+) -> Result<Response, GatewayError> {
+    let (request_id, at, stream) = (arrived.request_id, arrived.at, arrived.request.stream);
     let Started { mut generation, limits, artifact_digest, text, slo } = edge.pipeline.start(arrived).await?;
+    if let Some(claim) = claim {
+        claim.began().await;
+    }
     let writer = AnswerWriter::new(asked, request_id, at.timestamp(), &artifact_digest, text);
     // The first event is awaited before the status is sent, so that a refusal has its own.
     let first = generation.next().await?;

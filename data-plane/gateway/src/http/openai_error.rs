@@ -13,6 +13,7 @@ use crate::admission::RefusalReason;
 use crate::authenticate::AuthError;
 use crate::error::GatewayError;
 use crate::http::rate_limit_headers;
+use crate::idempotency::IdempotencyError;
 
 /// A model's name is echoed up to this length.
 const MAX_ECHO_CHARS: usize = 128;
@@ -44,6 +45,8 @@ enum Also {
     Bearer,
     /// The limits that the request met.
     RateLimits,
+    /// OpenAI's clients need not try a 409 again.
+    NoRetry,
     /// The rest of the body was not read; the connection cannot carry another request.
     CloseConnection,
 }
@@ -103,6 +106,18 @@ impl Row {
             }
             GatewayError::ModelWarming { retry_after, .. } => {
                 row(UNAVAILABLE, "model_warming").after(*retry_after)
+            }
+            GatewayError::Idempotency(IdempotencyError::Reused) => {
+                row(INVALID, "idempotency_key_reused").param("Idempotency-Key").also(Also::NoRetry)
+            }
+            GatewayError::Idempotency(IdempotencyError::Spent) => {
+                row(INVALID, "idempotency_key_spent").param("Idempotency-Key").also(Also::NoRetry)
+            }
+            GatewayError::Idempotency(IdempotencyError::TooLongToJoin) => {
+                row(INVALID, "idempotency_key_in_use").param("Idempotency-Key")
+            }
+            GatewayError::Idempotency(IdempotencyError::TooManyRunning) => {
+                row(RATE_LIMIT, "capacity_exhausted").after(ELSEWHERE_RETRY_AFTER)
             }
             GatewayError::RecordLogFull => row(UNAVAILABLE, "record_log_full").after(LOG_FULL_RETRY_AFTER),
             GatewayError::Stopping => row(UNAVAILABLE, "gateway_stopping").after(ELSEWHERE_RETRY_AFTER),
@@ -177,6 +192,9 @@ impl IntoResponse for GatewayError {
                     rate_limit_headers::insert(headers, &refusal.limits);
                 }
             }
+            Also::NoRetry => {
+                headers.insert("x-should-retry", HeaderValue::from_static("false"));
+            }
             Also::CloseConnection => {
                 headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
             }
@@ -235,6 +253,7 @@ fn message(error: &GatewayError) -> String {
         GatewayError::Capacity { .. } => {
             "All replicas of this model are full. Retry after the stated time.".into()
         }
+        GatewayError::Idempotency(error) => idempotency_message(*error).into(),
         GatewayError::RecordLogFull => {
             "The server cannot account for new requests at the moment. Retry later.".into()
         }
@@ -268,6 +287,24 @@ fn admission_message(reason: RefusalReason) -> String {
         }
         RefusalReason::Concurrency { limit } => {
             format!("Rate limit reached on concurrent requests: Limit {limit}, Requested 1.")
+        }
+    }
+}
+
+fn idempotency_message(error: IdempotencyError) -> &'static str {
+    match error {
+        IdempotencyError::Reused => {
+            "This Idempotency-Key was used with another request body or endpoint in the last 24 hours. Repeat a \
+             request byte for byte, or use a new key."
+        }
+        IdempotencyError::Spent => {
+            "This Idempotency-Key's request was run several times and cut off or failed each time. Use a new key."
+        }
+        IdempotencyError::TooLongToJoin => {
+            "This Idempotency-Key's request is running, and its answer has become too long to be joined. Retry later."
+        }
+        IdempotencyError::TooManyRunning => {
+            "Too many requests with an Idempotency-Key are running. Retry after the stated time."
         }
     }
 }

@@ -17,6 +17,7 @@ use weir_schemas::ids::RequestId;
 
 use super::{chat_completions, completions, health, models, openapi, serving};
 use crate::error::GatewayError;
+use crate::idempotency::Idempotency;
 use crate::indexed_config::CurrentConfig;
 use crate::metrics::Metrics;
 use crate::pipeline::Pipeline;
@@ -28,6 +29,7 @@ pub(crate) struct Edge {
     pub(crate) clock: Clock,
     pub(crate) config: Arc<CurrentConfig>,
     pub(crate) pipeline: Pipeline,
+    pub(crate) idempotency: Arc<Idempotency>,
     pub(crate) metrics: Metrics,
     /// The text of `/metrics`, for the whole process.
     pub(crate) metrics_text: Arc<dyn Fn() -> String + Send + Sync>,

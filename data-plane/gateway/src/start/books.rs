@@ -1,5 +1,5 @@
 //! What a gateway must have in hand before it takes a request: its record log, what the last run left open there
-//! closed, and what was used in the minutes before.
+//! closed, what was used in the minutes before, and the answers that it keeps.
 
 use std::sync::Arc;
 
@@ -11,6 +11,7 @@ use weir_schemas::ids::GatewayId;
 use super::StartError;
 use crate::admission::{HISTORY_WINDOW, History};
 use crate::config::Config;
+use crate::idempotency::Store;
 use crate::metrics::Metrics;
 use crate::record::{Recorder, past_use};
 use crate::rejections::Rejections;
@@ -21,6 +22,7 @@ pub(super) struct Books {
     pub(super) recorder: Arc<Recorder>,
     pub(super) rejections: Arc<Rejections>,
     pub(super) history: History,
+    pub(super) answers: Arc<Store>,
 }
 
 impl Books {
@@ -54,6 +56,12 @@ impl Books {
             "limits go on from what the record log tells of the last minutes"
         );
         let rejections = Arc::new(Rejections::new(gateway, log.clone()));
-        Ok(Self { log, recorder, rejections, history })
+        let (directory, max_bytes, clock) =
+            (config.data_dir.join("answers"), config.idempotency_max_bytes, clock.clone());
+        let path = directory.display().to_string();
+        let opened = tokio::task::spawn_blocking(move || Store::open(directory, max_bytes, clock)).await;
+        let answers = opened.map_err(|_| StartError::Thread)?;
+        let answers = Arc::new(answers.map_err(|source| StartError::DataDir { path, source })?);
+        Ok(Self { log, recorder, rejections, history, answers })
     }
 }

@@ -1,6 +1,6 @@
 //! How a gateway stops. `/readyz` says no at once and goes on answering to the end. Requests are still taken for the
 //! stop notice, so that a load balancer can turn away; then none is, and running ones may go on to their end or the
-//! drain timeout. Their records are closed, and the record log is handed on as far as the ledger takes it.
+//! drain timeout, those of an Idempotency-Key also without their client. Their records are closed, and the record log is handed on as far as the ledger takes it.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -58,6 +58,7 @@ impl Stopper {
             // Ends the connections; serving then ends too.
             () = async { draining.await; std::future::pending().await } => {}
         }
+        self.edge.idempotency.stop();
         let requests = &self.edge.tasks;
         requests.close();
         if tokio::time::timeout(CANCELLATIONS_TIMEOUT, requests.wait()).await.is_err() {

@@ -22,6 +22,7 @@ mod aborts;
 mod answers;
 mod bad_input;
 mod config_changes;
+mod idempotency;
 mod kafka;
 mod limits;
 mod lost_replicas;

@@ -7,8 +7,10 @@ pub mod worker;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
+use chrono::TimeDelta;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use weir_gateway::{Config, Deps, RawConfig, Running};
@@ -49,8 +51,10 @@ pub struct Harness {
     pub running: Option<Running>,
     pub metrics: Arc<prometheus_client::registry::Registry>,
     pub cancel: CancellationToken,
+    /// Hours that the gateway's clock is ahead.
+    pub hours: Arc<AtomicI64>,
     raw: RawConfig,
-    _data_dir: tempfile::TempDir,
+    pub data_dir: tempfile::TempDir,
 }
 
 impl Harness {
@@ -111,8 +115,9 @@ impl Harness {
             running: None,
             metrics: Arc::default(),
             cancel: CancellationToken::new(),
+            hours: Arc::default(),
             raw,
-            _data_dir: data_dir,
+            data_dir,
         };
         harness.start().await;
         if workers > 0 {
@@ -124,7 +129,9 @@ impl Harness {
     /// Starts the gateway (again), on its data directory.
     pub async fn start(&mut self) {
         let mut registry = prometheus_client::registry::Registry::default();
-        let deps = Deps { clock: Clock::new(now), metrics_text: Arc::new(|| "# EOF\n".to_owned()) };
+        let hours = self.hours.clone();
+        let clock = Clock::new(move || now() + TimeDelta::hours(hours.load(Ordering::Relaxed)));
+        let deps = Deps { clock, metrics_text: Arc::new(|| "# EOF\n".to_owned()) };
         self.cancel = CancellationToken::new();
         let config = Config::try_from(self.raw.clone()).unwrap();
         let running = weir_gateway::start(config, deps, &mut registry, self.cancel.clone()).await.unwrap();

@@ -44,6 +44,17 @@ async fn the_callers_faults_look_as_the_table_says() {
     invalid(long, 400, Some("context_length_exceeded"), Some("prompt")).await;
     let parameter = ParameterError::invalid("stop", "Invalid 'stop': no.".into());
     invalid(GatewayError::Parameter(parameter), 400, Some("invalid_value"), Some("stop")).await;
+    let conflict = |error| GatewayError::Idempotency(error);
+    let key = Some("Idempotency-Key");
+    for (error, code) in [
+        (IdempotencyError::Reused, "idempotency_key_reused"),
+        (IdempotencyError::Spent, "idempotency_key_spent"),
+        (IdempotencyError::TooLongToJoin, "idempotency_key_in_use"),
+    ] {
+        let retries = conflict(error).into_response().headers().get("x-should-retry").is_none();
+        assert_eq!(retries, error == IdempotencyError::TooLongToJoin);
+        invalid(conflict(error), 409, Some(code), key).await;
+    }
     invalid(GatewayError::BodyTooLarge { limit_bytes: 5 }, 413, Some("request_too_large"), None).await;
 }
 
@@ -63,6 +74,7 @@ async fn limits_and_faults_look_as_the_table_says() {
     let retry_after = Duration::from_secs(3);
     let full = [Some("rate_limit_error"), Some("capacity_exhausted"), None];
     check(GatewayError::Capacity { retry_after }, 429, full, Some("3")).await;
+    check(IdempotencyError::TooManyRunning.into(), 429, full, Some("1")).await;
     let warming = [Some("service_unavailable"), Some("model_warming"), None];
     check(GatewayError::ModelWarming { model: "x".into(), retry_after }, 503, warming, Some("3")).await;
     let failed = [Some("server_error"), Some("engine_failed"), None];

@@ -55,6 +55,12 @@ pub struct Reading {
 }
 
 impl Reading {
+    /// To its end.
+    pub async fn whole(self) -> Answer {
+        let Self { status, headers, body, _connection, .. } = self;
+        Answer { status, headers, body: body.collect().await.unwrap().to_bytes() }
+    }
+
     /// The next server-sent event's data; `None` at the end of the stream.
     pub async fn event(&mut self) -> Option<String> {
         loop {
@@ -86,6 +92,18 @@ impl Client {
 
     /// Sends a request and gives the head of its answer.
     pub async fn open(&self, method: Method, path: &str, token: Option<&str>, body: Vec<u8>) -> Reading {
+        self.open_keyed(method, path, token, None, body).await
+    }
+
+    /// The same with an Idempotency-Key.
+    pub async fn open_keyed(
+        &self,
+        method: Method,
+        path: &str,
+        token: Option<&str>,
+        key: Option<&str>,
+        body: Vec<u8>,
+    ) -> Reading {
         let stream = TcpStream::connect(self.address).await.unwrap();
         let (mut sender, connection) =
             hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.unwrap();
@@ -96,6 +114,9 @@ impl Client {
         let mut request = Request::builder().method(method).uri(path).header("host", "gateway");
         if let Some(token) = token {
             request = request.header(AUTHORIZATION, format!("Bearer {token}"));
+        }
+        if let Some(key) = key {
+            request = request.header("idempotency-key", key);
         }
         let request = request.body(Full::new(Bytes::from(body))).unwrap();
         let (head, body) = sender.send_request(request).await.unwrap().into_parts();
@@ -109,9 +130,7 @@ impl Client {
     }
 
     pub async fn send(&self, method: Method, path: &str, token: Option<&str>, body: Vec<u8>) -> Answer {
-        let Reading { status, headers, body, _connection, .. } = self.open(method, path, token, body).await;
-        let body = body.collect().await.unwrap().to_bytes();
-        Answer { status, headers, body }
+        self.open(method, path, token, body).await.whole().await
     }
 
     pub async fn get(&self, path: &str, token: Option<&str>) -> Answer {

@@ -35,6 +35,8 @@ pub enum Script {
     Answer { texts: Vec<&'static str>, reason: FinishReason, cached: u64 },
     /// One token for each text, then nothing until it is cancelled.
     Hold(Vec<&'static str>),
+    /// One token for each text, the others once the gate is open; then the end.
+    Gated { before: Vec<&'static str>, gate: CancellationToken, after: Vec<&'static str> },
     /// Nothing, as if part of the prompt were computed; the end when it is cancelled.
     HoldInPrefill { computed: u64 },
     /// Ends at once, without a token.
@@ -249,6 +251,16 @@ impl Sequence {
                 self.texts(&texts, 0).await;
                 self.cancel.cancelled().await;
                 self.end(FinishReason::Cancelled, texts.len() as u64, 0, prompt).await;
+            }
+            Script::Gated { before, gate, after } => {
+                self.texts(&before, 0).await;
+                let is_open = self.cancel.run_until_cancelled(gate.cancelled()).await.is_some();
+                let (reason, after) =
+                    if is_open { (FinishReason::Stop, after) } else { (FinishReason::Cancelled, vec![]) };
+                for text in &after {
+                    self.text(text).await;
+                }
+                self.end(reason, (before.len() + after.len()) as u64, 0, prompt).await;
             }
             Script::HoldInPrefill { computed } => {
                 self.cancel.cancelled().await;
