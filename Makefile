@@ -44,6 +44,7 @@ bench: install models kafka build bench-engine ## Every benchmark
 	$(CARGO) run --release -p weir-metering --example record_log_bench
 	$(CARGO) run --release -p weir-ledger --example ledger_bench
 	$(CARGO) run --release -p weir-text --example encode_speed
+	$(CARGO) run --release -p weir-text --example mask_bench
 	$(CARGO) run --release -p weir-kernels --example matmul_bench
 	$(MAKE) bench-step-loop
 

@@ -166,6 +166,7 @@ impl Pipeline {
             n: request.n,
             billing: Some(billing(arrived)),
             shown_control_tokens: Vec::new(),
+            grammar: None,
         };
         Ok(Prepared { generate, reservation, limits, context_tokens: ceiling.context_tokens(), text })
     }

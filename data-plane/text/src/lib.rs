@@ -19,6 +19,8 @@
 //! | how a model calls tools, and whether it thinks | `answer_form.rs` |
 //! | how thoughts, content and calls are told apart in an answer | `answer_parser.rs` |
 //! | what a template without tools gets instead | `chat/hermes.rs` |
+//! | how an answer is held to a grammar | `grammar.rs` |
+//! | how it ends within its budget | `grammar/ending.rs` |
 
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::panic, clippy::allow_attributes))]
 
@@ -30,6 +32,7 @@ mod chat;
 mod detokenizer;
 mod encoder;
 mod error;
+mod grammar;
 mod marks;
 mod merge;
 mod model_text;
@@ -48,6 +51,9 @@ pub use chat::{ChatMessage, MAX_JSON_DEPTH, RenderedChat, TemplateError, Tool, T
 pub use detokenizer::Detokenizer;
 pub use encoder::MAX_TEXT_BYTES;
 pub use error::TextError;
+pub use grammar::{
+    Grammar, GrammarError, GrammarMatcher, GrammarSpec, MAX_GRAMMAR_BYTES, MAX_GRAMMAR_DEPTH, TokenMask,
+};
 pub use model_text::{
     MAX_MERGES, MAX_MODEL_TEXT_BYTES, MAX_TEMPLATE_BYTES, MAX_TOKEN_BYTES, MAX_TOKENS, ModelText,
 };

@@ -1,5 +1,6 @@
 //! One model's tokenizer, chat template and special ids, built from [`ModelText`].
 
+use std::sync::{Arc, OnceLock};
 use std::time::SystemTime;
 
 use crate::answer_form::{AnswerForm, ToolFamily};
@@ -9,6 +10,7 @@ use crate::chat::{
 };
 use crate::encoder::{Encoder, Literals, MAX_TEXT_BYTES};
 use crate::error::TextError;
+use crate::grammar::GrammarTokens;
 use crate::merge::Word;
 use crate::model_text::ModelText;
 use crate::vocabulary::{TokenKind, Vocabulary};
@@ -44,6 +46,8 @@ pub struct TextModel {
     /// Set where every prompt starts with it.
     prepended_bos: Option<u32>,
     eos_ids: Vec<u32>,
+    /// Made when the first grammar is compiled; none if no token ends an answer.
+    grammar_tokens: OnceLock<Option<Arc<GrammarTokens>>>,
 }
 
 impl TextModel {
@@ -86,6 +90,7 @@ impl TextModel {
             prepended_bos: data.bos_token_id.filter(|_| add_bos),
             eos_ids: end_of_generation(vocabulary, [data.eos_token_id, data.eot_token_id, data.eom_token_id]),
             encoder,
+            grammar_tokens: OnceLock::new(),
         })
     }
 
@@ -235,6 +240,10 @@ impl TextModel {
         let bytes: Vec<u8> = ids.iter().flat_map(|&id| self.token_bytes(id)).copied().collect();
         let bytes = bytes.strip_prefix(b" ").filter(|_| self.has_space_prefix()).unwrap_or(&bytes);
         String::from_utf8_lossy(bytes).into_owned()
+    }
+
+    pub(crate) fn grammar_tokens(&self) -> Option<Arc<GrammarTokens>> {
+        self.grammar_tokens.get_or_init(|| GrammarTokens::new(self).map(Arc::new)).clone()
     }
 
     pub(crate) fn has_space_prefix(&self) -> bool {

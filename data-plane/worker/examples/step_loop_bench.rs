@@ -183,6 +183,7 @@ impl<'a> Gateway<'a> {
             tenant: TenantId::from_u128(tenant.into()),
             sequence,
             stop: StopMatcher::new(&stop).unwrap(),
+            grammar: None,
         }
     }
 

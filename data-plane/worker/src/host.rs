@@ -1,11 +1,13 @@
 //! Engines in this process: one owner thread for each loaded version ([`step_loop`]), which everyone else reaches by
 //! a bounded channel of arrivals and sees through a status that it publishes, and one that carries out what it gives
-//! ([`delivery`]).
+//! ([`delivery`]). Masks of constrained rows are made on threads beside it ([`mask_pool`]).
 
 mod answer_text;
 mod attempt;
 mod busy;
+mod constraint;
 mod delivery;
+mod mask_pool;
 mod outbox;
 mod parcel;
 mod rates;

@@ -13,7 +13,7 @@ use weir_schemas::clock::Clock;
 use weir_schemas::ids::{InstanceId, RequestId, TenantId, VersionId, WorkerId};
 use weir_schemas::records::ExecutionOutcome;
 use weir_schemas::rpc::worker::StepMessage;
-use weir_text::{StopMatcher, TextModel};
+use weir_text::{GrammarMatcher, StopMatcher, TextModel};
 
 use crate::execution::{AttemptId, ExecutionLog, Used};
 use crate::host::{self, EngineHandle, NewAttempt, NewChoice};
@@ -66,6 +66,8 @@ pub struct LocalRequest {
     pub sequence: SequenceRequest,
     /// What ends it early.
     pub stop: StopMatcher,
+    /// What constrains it, if the sequence is constrained.
+    pub grammar: Option<GrammarMatcher>,
 }
 
 impl LocalEngine {
@@ -105,14 +107,15 @@ impl LocalEngine {
     /// # Errors
     /// [`LocalError::Record`] or [`LocalError::NotTaken`].
     pub async fn generate(&self, session: &LocalSession, request: LocalRequest) -> Result<(), LocalError> {
-        let LocalRequest { handle, id, tenant, sequence: request, stop } = request;
+        let LocalRequest { handle, id, tenant, sequence: request, stop, grammar } = request;
         let session = session.session.clone();
         let cancel = session.received(handle).ok_or(LocalError::NotTaken)?;
         let attempt = AttemptId { request: id, attempt: 1, tenant, version: VersionId::from_u128(1) };
         let execution = self.executions.begin(attempt, request.prompt.len() as u64, 1, None)?;
         match self.handle.arrivals.reserve().await {
             Ok(permit) => {
-                let choices = vec![NewChoice { handle, cancel, request, stop, shown: Vec::new() }];
+                let shown = Vec::new();
+                let choices = vec![NewChoice { handle, cancel, request, stop, shown, grammar }];
                 permit.send(Box::new(NewAttempt { session, execution, choices }));
                 Ok(())
             }

@@ -1,6 +1,7 @@
 //! The worker's RPC: who may call it, and the three operations, one file each.
 
 mod generate;
+mod grammar;
 mod model_text;
 mod session;
 mod watch;
@@ -22,6 +23,7 @@ use crate::cache_salt::CacheSalt;
 use crate::execution::ExecutionLog;
 use crate::session::Sessions;
 use crate::versions::Versions;
+pub(crate) use grammar::GrammarCompiler;
 
 type Replies<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
 
@@ -34,6 +36,7 @@ pub(crate) struct WorkerService {
     pub(crate) sessions: Arc<Sessions>,
     pub(crate) executions: ExecutionLog,
     pub(crate) salt: CacheSalt,
+    pub(crate) grammars: GrammarCompiler,
     /// Sessions run here; awaited at the end.
     pub(crate) tasks: TaskTracker,
     /// Set while no new request is taken.

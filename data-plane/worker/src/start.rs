@@ -34,7 +34,7 @@ use crate::execution::ExecutionLog;
 use crate::load::Loader;
 use crate::metrics::Metrics;
 use crate::reconcile;
-use crate::rpc::WorkerService;
+use crate::rpc::{GrammarCompiler, WorkerService};
 use crate::session::Sessions;
 use crate::versions::{VersionState, Versions};
 
@@ -214,6 +214,7 @@ pub async fn start(
         sessions: Arc::new(Sessions::default()),
         executions: executions.clone(),
         salt: CacheSalt::new(&config.secret),
+        grammars: GrammarCompiler::new(),
         tasks: TaskTracker::new(),
         draining: cancel.clone(),
     };

@@ -4,6 +4,7 @@
 
 mod answers;
 mod fixtures;
+mod grammar;
 mod hostile;
 mod reference;
 mod splits;

@@ -3,13 +3,16 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use weir_engine::{Commit, FinishReason, SequenceRequest, SequenceUsage, TokenId, TokenLogprobs, Verdict};
+use weir_engine::{
+    Commit, FinishReason, SequenceRequest, SequenceUsage, TokenId, TokenLogprobs, TokenMask, Verdict,
+};
 use weir_schemas::records::ExecutionOutcome;
 use weir_schemas::rpc::step_message::Update;
 use weir_schemas::rpc::worker as wire;
-use weir_text::StopMatcher;
+use weir_text::{GrammarMatcher, StopMatcher};
 
 use super::answer_text::AnswerText;
+use super::constraint::Constraint;
 use crate::execution::{OpenExecution, Used, micros};
 use crate::session::{CancelHandle, Session};
 
@@ -31,6 +34,8 @@ pub(crate) struct NewChoice {
     pub(crate) stop: StopMatcher,
     /// Control tokens that come as text.
     pub(crate) shown: Vec<TokenId>,
+    /// Set if the request is constrained.
+    pub(crate) grammar: Option<GrammarMatcher>,
 }
 
 /// Names an attempt within its step loop.
@@ -59,6 +64,7 @@ pub(crate) struct Attempt {
     pub(super) key: ChoiceKey,
     arrival: Arrival,
     text: AnswerText,
+    constraint: Option<Constraint>,
     prompt_computed: u64,
     generated: u64,
     first_scheduled: Option<Instant>,
@@ -76,6 +82,7 @@ impl Attempt {
         key: ChoiceKey,
         arrival: Arrival,
         text: AnswerText,
+        constraint: Option<Constraint>,
     ) -> Self {
         Self {
             session,
@@ -83,6 +90,7 @@ impl Attempt {
             key,
             arrival,
             text,
+            constraint,
             prompt_computed: 0,
             generated: 0,
             first_scheduled: None,
@@ -219,7 +227,13 @@ fn wire_logprob(token: TokenId, of: &TokenLogprobs) -> wire::TokenLogprob {
 
 impl Commit for Attempt {
     fn commit(&mut self, token: TokenId) -> Verdict {
-        if self.text.push(token) { Verdict::Stop } else { Verdict::Continue }
+        let is_stopped = self.text.push(token);
+        let is_complete = self.constraint.as_mut().is_some_and(|constraint| constraint.commit(token));
+        if is_stopped || is_complete { Verdict::Stop } else { Verdict::Continue }
+    }
+
+    fn mask(&mut self) -> Option<TokenMask> {
+        self.constraint.as_mut().map(Constraint::mask)
     }
 }
 

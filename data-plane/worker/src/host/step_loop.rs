@@ -15,7 +15,9 @@ use weir_text::TextModel;
 
 use super::answer_text::AnswerText;
 use super::attempt::{Arrival, Attempt, AttemptKey, ChoiceKey, NewAttempt, NewChoice, refusal};
+use super::constraint::Constraint;
 use super::delivery::Delivery;
+use super::mask_pool::MaskPool;
 use super::outbox::{Outbox, Silent};
 use super::parcel::Note;
 use super::step_clock::{StepClock, Timed};
@@ -37,6 +39,7 @@ struct StepLoop<X: Executor> {
     /// Set when the device is lost and the records are closed.
     device_lost: CancellationToken,
     delivery: Delivery,
+    masks: MaskPool,
     /// Last, so that it is dropped last.
     status: watch::Sender<EngineStatus>,
 }
@@ -74,6 +77,7 @@ pub(crate) fn spawn<X: Executor + 'static>(
         progress_recorded: now,
         device_lost,
         delivery: Delivery::start(name)?,
+        masks: MaskPool::start(name)?,
     };
     // Detached: its end shows in the status channel, which closes after everything that the loop owned is freed.
     spawn_guarded(format!("step-{name}"), move || step_loop.run())?;
@@ -122,11 +126,14 @@ impl<X: Executor> StepLoop<X> {
         self.next_attempt += 1;
         let handles: Vec<u64> = choices.iter().map(|choice| choice.handle).collect();
         let mut execution = Some(execution);
-        for (choice, NewChoice { handle, cancel, request, stop, shown }) in choices.into_iter().enumerate() {
+        for (choice, new) in choices.into_iter().enumerate() {
+            let NewChoice { handle, cancel, request, stop, shown, grammar } = new;
             let key = ChoiceKey { attempt, choice };
             let text = AnswerText::new(self.text.clone(), &request.prompt, stop, shown);
+            let constraint = grammar.map(|grammar| Constraint::new(grammar, self.masks.clone()));
+            let kept = Attempt::new(session.clone(), handle, key, arrival, text, constraint);
             let parcel = &mut self.outbox.parcel;
-            match self.engine.add(request, Attempt::new(session.clone(), handle, key, arrival, text)) {
+            match self.engine.add(request, kept) {
                 Ok(id) => {
                     session.included(handle);
                     cancel.taken(&self.cancelled, id);

@@ -7,7 +7,7 @@ use weir_engine::{Class, SamplingParams, SequenceRequest, TenantIndex};
 use weir_schemas::records::{Billing, ExecutionOutcome, Tier};
 use weir_schemas::rpc::step_message::Update;
 use weir_schemas::rpc::worker::{self as wire, FinishReason, Generate, StepMessage};
-use weir_text::StopMatcher;
+use weir_text::{Grammar, GrammarMatcher, StopMatcher, TextModel};
 
 use super::WorkerService;
 use crate::execution::{AttemptId, OpenExecution, Used};
@@ -30,16 +30,39 @@ fn invalid(message: String) -> Refused {
     Refused { reason: FinishReason::RefusedInvalid, message }
 }
 
-/// Hands the request to its engine, or answers with the refusal.
+/// Takes the request in; one with a grammar goes on by itself, so that others need not wait for it to be compiled.
 pub(super) async fn start(service: &WorkerService, session: &Arc<Session>, generate: Generate) {
     let handle = generate.handle;
-    let prompt_tokens = generate.prompt.len() as u64;
-    let handles = handle..handle.saturating_add(u64::from(generate.n.clamp(1, CHOICES_MAX)));
-    let cancels: Option<Vec<_>> = handles.clone().map(|handle| session.received(handle)).collect();
+    let cancels: Option<Vec<_>> = handles(&generate).map(|handle| session.received(handle)).collect();
     let Some(cancels) = cancels else {
         tracing::error!(gateway = session.gateway, handle, "a handle that does not ascend is ignored");
         return;
     };
+    if generate.grammar.is_none() {
+        return hand_over_or_refuse(service, session, cancels, generate).await;
+    }
+    let place = service.grammars.place().await;
+    let (service, session) = (service.clone(), session.clone());
+    service.tasks.clone().spawn(async move {
+        hand_over_or_refuse(&service, &session, cancels, generate).await;
+        drop(place);
+    });
+}
+
+/// One for each choice.
+fn handles(generate: &Generate) -> std::ops::Range<u64> {
+    generate.handle..generate.handle.saturating_add(u64::from(generate.n.clamp(1, CHOICES_MAX)))
+}
+
+/// Hands the request to its engine, or answers with the refusal.
+async fn hand_over_or_refuse(
+    service: &WorkerService,
+    session: &Arc<Session>,
+    cancels: Vec<CancelHandle>,
+    generate: Generate,
+) {
+    let (handle, handles, prompt_tokens) =
+        (generate.handle, handles(&generate), generate.prompt.len() as u64);
     if let Err(Refused { reason, message }) = hand_over(service, session, cancels, generate).await {
         tracing::info!(gateway = session.gateway, handle, ?reason, message, "refused");
         let finished = refusal(prompt_tokens, reason, message);
@@ -56,7 +79,7 @@ async fn hand_over(
     service: &WorkerService,
     session: &Arc<Session>,
     cancels: Vec<CancelHandle>,
-    generate: Generate,
+    mut generate: Generate,
 ) -> Result<(), Refused> {
     let id = attempt_id(&generate).map_err(invalid)?;
     let billing = billing(session, &generate).map_err(invalid)?;
@@ -83,7 +106,12 @@ async fn hand_over(
     let Some(version) = service.versions.ready(id.version) else {
         return refuse(execution, not_loaded("this worker does not have the version loaded"));
     };
-    let choices = match choices(service, id, generate, version.engine.text.eos_ids(), cancels) {
+    let text = &version.engine.text;
+    let grammar = match grammar(service, &mut generate, text).await {
+        Ok(grammar) => grammar,
+        Err(message) => return refuse(execution, invalid(message)),
+    };
+    let choices = match choices(service, id, generate, text.eos_ids(), cancels, grammar) {
         Ok(choices) => choices,
         Err(message) => return refuse(execution, invalid(message)),
     };
@@ -130,6 +158,18 @@ fn billing(session: &Session, generate: &Generate) -> Result<Option<Billing>, St
     }))
 }
 
+/// The grammar to keep to, and the budget to keep in view.
+async fn grammar(
+    service: &WorkerService,
+    generate: &mut Generate,
+    text: &Arc<TextModel>,
+) -> Result<Option<(Grammar, Option<u32>)>, String> {
+    let Some(grammar) = generate.grammar.take() else { return Ok(None) };
+    let budget = grammar.budget_aware.then_some(generate.max_tokens);
+    let grammar = service.grammars.compile(text.clone(), grammar).await?;
+    Ok(Some((grammar, budget)))
+}
+
 /// One sequence for each choice: the same prompt, noise of its own.
 fn choices(
     service: &WorkerService,
@@ -137,6 +177,7 @@ fn choices(
     generate: Generate,
     eos_ids: &[u32],
     cancels: Vec<CancelHandle>,
+    grammar: Option<(Grammar, Option<u32>)>,
 ) -> Result<Vec<NewChoice>, String> {
     if generate.n > CHOICES_MAX {
         return Err(format!("{} choices, at most {CHOICES_MAX} are allowed", generate.n));
@@ -151,7 +192,9 @@ fn choices(
         let mut request = request.clone();
         request.sampling.seed = seed_of_choice(request.sampling.seed, handle - first);
         let stop = StopMatcher::new(&stop).map_err(|error| error.to_string())?;
-        Ok(NewChoice { handle, cancel, request, stop, shown: shown.clone() })
+        let grammar = grammar.clone().map(|(grammar, budget)| GrammarMatcher::new(grammar, budget));
+        request.is_constrained = grammar.is_some();
+        Ok(NewChoice { handle, cancel, request, stop, shown: shown.clone(), grammar })
     };
     (first..).zip(cancels).map(choice).collect()
 }

@@ -6,6 +6,7 @@ mod aborts;
 mod choices;
 mod completion;
 mod device;
+mod grammar;
 mod inspection;
 mod prefix_cache;
 mod records;

@@ -143,7 +143,7 @@ impl Bench {
             class: Class::Interactive,
         };
         let (id, stop) = (RequestId::from_u128(handle.into()), StopMatcher::new(&[]).unwrap());
-        let request = LocalRequest { handle, id, tenant: tenant(1), sequence, stop };
+        let request = LocalRequest { handle, id, tenant: tenant(1), sequence, stop, grammar: None };
         self.engine.generate(&self.session, request).await.unwrap();
     }
 

@@ -353,5 +353,6 @@ pub(crate) fn generate(number: u128, prompt: Vec<u32>, max_tokens: u32) -> Gener
             requested_model: "the-model".into(),
             received_at_us: 1_790_000_000_000_000,
         }),
+        grammar: None,
     }
 }

@@ -1,0 +1,117 @@
+//! A grammar as it was sent, held to its bounds and made into what `llguidance` compiles.
+
+use llguidance::JsonCompileOptions;
+use llguidance::api::TopLevelGrammar;
+use serde_json::{Value, json};
+
+use super::{GrammarError, GrammarSpec};
+
+/// A schema or a Lark grammar. OpenAI's limit on the names and constants in a schema is 120,000 characters.
+pub const MAX_GRAMMAR_BYTES: usize = 128 << 10;
+/// Of nested brackets. OpenAI allows 10 levels of objects, each of which is two or three.
+pub const MAX_GRAMMAR_DEPTH: usize = 64;
+/// In one object: each pair of patterns is tried for a name that both match.
+const MAX_PATTERN_PROPERTIES: usize = 16;
+/// White space between two symbols of JSON: a line break and the indentation of an answer that is deeply nested. Without a
+/// bound a small model may go on with white space for ever.
+const WHITE_SPACE: &str = r"[\x20\x0A\x0D\x09]{1,40}";
+/// Formats of which `llguidance` allows more than their standards do, with what they are narrowed to: no 61st second in
+/// every minute (RFC 3339, section 5.7); the lengths of the parts of an address (RFC 5321, section 4.5.3.1); the length of
+/// a host's name (RFC 1123, section 2.1), by that of its labels, since to count both takes too many states.
+const NARROWED_FORMATS: [(&str, &str); 4] = [
+    ("time", "^[^:]*:[^:]*:[0-5]"),
+    ("date-time", "^[^:]*:[^:]*:[0-5]"),
+    ("email", "^[^@]{1,64}@[^@]{1,63}$"),
+    ("hostname", r"^[^.]{1,30}(\.[^.]{1,30}){0,7}$"),
+];
+/// What these hold is no schema.
+const DATA_KEYWORDS: [&str; 4] = ["const", "enum", "default", "examples"];
+/// `llguidance`'s own keyword for how a schema is compiled.
+const COMPILE_OPTIONS: &str = "x-guidance";
+
+pub(super) fn read(spec: &GrammarSpec) -> Result<TopLevelGrammar, GrammarError> {
+    match spec {
+        GrammarSpec::JsonObject => Ok(schema(json!({"type": "object"}))),
+        GrammarSpec::JsonSchema(text) => {
+            within("the schema's size in bytes", text.len(), MAX_GRAMMAR_BYTES)?;
+            within("the schema's depth", depth(text), MAX_GRAMMAR_DEPTH)?;
+            let mut value: Value =
+                serde_json::from_str(text).map_err(|error| GrammarError::NotJson(error.to_string()))?;
+            check(&value)?;
+            narrow_formats(&mut value);
+            if !value.is_object() {
+                return Err(GrammarError::NotASchema);
+            }
+            Ok(schema(value))
+        }
+        GrammarSpec::Lark(text) => {
+            within("the grammar's size in bytes", text.len(), MAX_GRAMMAR_BYTES)?;
+            within("the grammar's depth", depth(text), MAX_GRAMMAR_DEPTH)?;
+            Ok(TopLevelGrammar::from_lark(text.clone()))
+        }
+    }
+}
+
+fn schema(mut value: Value) -> TopLevelGrammar {
+    let options = JsonCompileOptions {
+        whitespace_pattern: Some(WHITE_SPACE.to_owned()),
+        ..JsonCompileOptions::default()
+    };
+    options.apply_to(&mut value);
+    TopLevelGrammar::from_json_schema(value)
+}
+
+fn within(what: &'static str, actual: usize, limit: usize) -> Result<(), GrammarError> {
+    if actual > limit { Err(GrammarError::TooLarge { what, limit, actual }) } else { Ok(()) }
+}
+
+/// Deepest nesting of brackets, those in strings and comments counted too: an upper bound.
+fn depth(text: &str) -> usize {
+    let (mut depth, mut deepest) = (0_usize, 0);
+    for byte in text.bytes() {
+        match byte {
+            b'[' | b'{' | b'(' => depth += 1,
+            b']' | b'}' | b')' => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+        deepest = deepest.max(depth);
+    }
+    deepest
+}
+
+fn check(value: &Value) -> Result<(), GrammarError> {
+    match value {
+        Value::Array(items) => items.iter().try_for_each(check),
+        Value::Object(members) => {
+            if members.contains_key(COMPILE_OPTIONS) {
+                return Err(GrammarError::UnsupportedKeyword(format!("`{COMPILE_OPTIONS}`")));
+            }
+            if let Some(Value::Object(patterns)) = members.get("patternProperties") {
+                within("the number of patternProperties", patterns.len(), MAX_PATTERN_PROPERTIES)?;
+            }
+            members.values().try_for_each(check)
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => Ok(()),
+    }
+}
+
+/// Adds what [`NARROWED_FORMATS`] says, for strings.
+fn narrow_formats(value: &mut Value) {
+    match value {
+        Value::Array(items) => items.iter_mut().for_each(narrow_formats),
+        Value::Object(members) => {
+            let schemas = members.iter_mut().filter(|(name, _)| !DATA_KEYWORDS.contains(&name.as_str()));
+            schemas.for_each(|(_, value)| narrow_formats(value));
+            let format = members.get("format").and_then(Value::as_str);
+            let narrowed = NARROWED_FORMATS.iter().find(|(name, ..)| format == Some(name));
+            if let Some((_, pattern)) = narrowed
+                && let Value::Array(all_of) = members.entry("allOf").or_insert_with(|| json!([]))
+            {
+                let string = json!({"type": "string", "pattern": pattern});
+                let other = json!({"type": ["null", "boolean", "number", "array", "object"]});
+                all_of.push(json!({"anyOf": [string, other]}));
+            }
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+    }
+}
