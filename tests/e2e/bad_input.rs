@@ -71,14 +71,20 @@ async fn each_bad_request_is_refused_rightly_and_at_once() {
     ] {
         refused(&api, what, body, expected).await;
     }
-    for parameter in
-        ["tools", "logit_bias", "n", "logprobs", "frequency_penalty", "response_format", "no_such_parameter"]
-    {
+    for parameter in [
+        "tool_choice",
+        "logit_bias",
+        "n",
+        "logprobs",
+        "frequency_penalty",
+        "response_format",
+        "no_such_parameter",
+    ] {
         let value = match parameter {
-            "tools" => json!([{"type": "function", "function": {"name": "f"}}]),
+            "tool_choice" => json!("sometimes"),
             "logit_bias" => json!({"1000000": 1}),
             "n" => json!(129),
-            "response_format" => json!({"type": "json_object"}),
+            "response_format" => json!({"type": "xml"}),
             _ => json!(3),
         };
         let answer = refused(&api, parameter, with(json!({parameter: value})), invalid).await;

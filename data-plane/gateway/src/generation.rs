@@ -23,7 +23,7 @@ use crate::admission::Reservation;
 use crate::error::GatewayError;
 use crate::indexed_config::IndexedConfig;
 use crate::metrics::Metrics;
-use crate::openai::answer;
+use crate::openai::{ParameterError, answer};
 use crate::record::{Counts, OpenRecord};
 use crate::routing::{End, Expected, NoReplica, Registry, Taken};
 
@@ -189,6 +189,11 @@ impl Generation {
             }
             WireReason::Error | WireReason::Unspecified => {
                 Outcome::Fault(FinishReason::Error, GatewayError::EngineFailed)
+            }
+            WireReason::RefusedInvalid if self.running.as_ref()?.admitted.generate.grammar.is_some() => {
+                let message = format!("Invalid 'response_format': {}.", finished.message);
+                let error = ParameterError::invalid("response_format", message);
+                Outcome::Fault(FinishReason::Rejected, error.into())
             }
             WireReason::RefusedInvalid => {
                 tracing::error!("a worker refused a request as invalid that this gateway had checked");

@@ -12,6 +12,7 @@ mod background;
 mod config;
 mod error;
 mod generation;
+mod grammar;
 mod http;
 mod idempotency;
 mod indexed_config;

@@ -17,9 +17,10 @@ use crate::admission::{Admission, HISTORY_WINDOW, LimitStates, RequestSize, Rese
 use crate::authenticate::Principal;
 use crate::error::GatewayError;
 use crate::generation::{Admitted, Generation, GenerationParts};
+use crate::grammar;
 use crate::indexed_config::IndexedConfig;
 use crate::model_texts::ModelTexts;
-use crate::openai::{CompletionRequest, ParameterError, ResponseFormat};
+use crate::openai::{CompletionRequest, ParameterError};
 use crate::output_budget::{self, Ceiling};
 use crate::record::{Received, Recorder};
 use crate::rejections::Rejections;
@@ -135,9 +136,6 @@ impl Pipeline {
         let replica_tokens = self.registry.max_sequence_tokens(config, version.id).map_err(warming)?;
         let text = self.text(arrived, version).await?;
         let ceiling = Ceiling::new(config, *principal, version, replica_tokens);
-        if request.response_format != ResponseFormat::Text {
-            return Err(ParameterError::unsupported("response_format", " except as text").into());
-        }
         let (input, context) = (request.input.clone(), ceiling.context_tokens());
         check_bias(request, &text)?;
         let prompt = self.tokeniser.tokenise(text.clone(), input, context, arrived.at).await?;
@@ -166,7 +164,7 @@ impl Pipeline {
             n: request.n,
             billing: Some(billing(arrived)),
             shown_control_tokens: Vec::new(),
-            grammar: None,
+            grammar: grammar::of_format(&request.response_format),
         };
         Ok(Prepared { generate, reservation, limits, context_tokens: ceiling.context_tokens(), text })
     }

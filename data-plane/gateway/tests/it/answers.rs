@@ -3,6 +3,7 @@
 use hyper::Method;
 use serde_json::{Value, json};
 use weir_schemas::records::FinishReason as RecordedReason;
+use weir_schemas::rpc::worker::grammar::Kind;
 use weir_schemas::rpc::worker::{FinishReason, TokenBias};
 
 use crate::support::worker::Script;
@@ -121,6 +122,25 @@ async fn parameters_reach_the_worker_as_given() {
     assert_eq!(sampling.logit_bias, [TokenBias { token: 7, bias: -1.5 }]);
     assert_eq!((sent.stop, sent.max_tokens, sent.class), (vec!["x".to_owned()], 9, 2));
     assert_eq!(sent.tenant_id, tenant().to_string());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_form_of_an_answer_reaches_the_worker_and_its_refusal_the_client() {
+    let harness = Harness::new(1).await;
+    let schema = json!({"type": "json_schema", "json_schema": {"name": "x", "schema": {"type": "integer"}}});
+    assert_eq!(harness.client.chat(&harness.token, json!({"response_format": schema})).await.status, 200);
+    let sent = harness.workers[0].requests().remove(0).grammar.unwrap();
+    assert_eq!(sent.kind, Some(Kind::JsonSchema(r#"{"type":"integer"}"#.into())));
+    assert!(sent.budget_aware);
+    harness.workers[0].script(Script::Refuse(FinishReason::RefusedInvalid));
+    let answer = harness.client.chat(&harness.token, json!({"response_format": schema})).await;
+    assert_eq!(answer.error().0, 400);
+    assert_eq!(
+        (answer.error().3.as_deref(), answer.error().2.as_deref()),
+        (Some("response_format"), Some("invalid_value"))
+    );
+    let charges = harness.ledger.wait_charges(2).await;
+    assert_eq!((charges[1].data.finish_reason, charges[1].data.prompt_tokens), (RecordedReason::Rejected, 0));
 }
 
 #[tokio::test(flavor = "multi_thread")]
