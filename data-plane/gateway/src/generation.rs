@@ -14,6 +14,7 @@ use tokio_util::task::TaskTracker;
 use weir_schemas::ids::{VersionId, WorkerId};
 use weir_schemas::records::{FinishReason, RejectionReason};
 use weir_schemas::rpc::worker::{FinishReason as WireReason, Finished, Generate, TokenLogprob};
+use weir_text::{AnswerEvent, AnswerParser};
 
 use attempt::{Attempt, dispatch};
 pub(crate) use progress::ProgressBoard;
@@ -58,13 +59,15 @@ pub(crate) struct Admitted {
     /// The bound that its length was checked against, and the parameter that holds the prompt: for error texts.
     pub(crate) context_tokens: u64,
     pub(crate) param: &'static str,
+    /// Reads each choice; without one all text is content.
+    pub(crate) parser: Option<AnswerParser>,
 }
 
 /// What a request's holder is told.
 #[derive(Debug)]
 pub(crate) enum Event {
     /// More of a choice.
-    Text { choice: usize, text: String, logprobs: Vec<TokenLogprob> },
+    Said { choice: usize, said: Vec<AnswerEvent>, logprobs: Vec<TokenLogprob> },
     /// A choice is complete.
     Finished { choice: usize, reason: answer::FinishReason },
     /// All are. The record is closed already.
@@ -160,12 +163,12 @@ impl Generation {
             if attempt.told[choice].is_some() {
                 continue;
             }
-            let Taken { text, logprobs, tokens, end } = attempt.mailboxes[choice].take();
-            if !text.is_empty() || !logprobs.is_empty() {
-                return Some(Ok(Event::Text { choice, text, logprobs }));
+            let Taken { said, has_called, logprobs, tokens, end } = attempt.mailboxes[choice].take();
+            if !said.is_empty() || !logprobs.is_empty() {
+                return Some(Ok(Event::Said { choice, said, logprobs }));
             }
             let event = match end {
-                Some(End::Finished(finished)) => self.finished(choice, &finished),
+                Some(End::Finished(finished)) => self.finished(choice, has_called, &finished),
                 Some(End::Lost) => self.lost(tokens),
                 None => continue,
             };
@@ -176,8 +179,16 @@ impl Generation {
     }
 
     /// The worker says how a choice ended. `None`: the request was sent to another replica.
-    fn finished(&mut self, choice: usize, finished: &Finished) -> Option<Result<Event, GatewayError>> {
+    fn finished(
+        &mut self,
+        choice: usize,
+        has_called: bool,
+        finished: &Finished,
+    ) -> Option<Result<Event, GatewayError>> {
         let outcome = match finished.reason() {
+            WireReason::Stop if has_called => {
+                Outcome::End(FinishReason::ToolCalls, answer::FinishReason::ToolCalls)
+            }
             WireReason::Stop => Outcome::End(FinishReason::Stop, answer::FinishReason::Stop),
             WireReason::Length => Outcome::End(FinishReason::Length, answer::FinishReason::Length),
             // Not by this gateway's wish: the worker is going down.

@@ -21,6 +21,7 @@ mod model_texts;
 mod openai;
 mod output_budget;
 mod pipeline;
+mod reading;
 mod recent;
 mod record;
 mod rejections;

@@ -10,8 +10,10 @@ mod parameter;
 mod parameters;
 mod response_format;
 mod sampling;
+mod tools;
 
 pub(crate) use parameter::ParameterError;
+pub(crate) use tools::{ToolChoice, ToolsAsked};
 
 use weir_schemas::records::Tier;
 use weir_text::ChatMessage;
@@ -70,6 +72,8 @@ pub(crate) struct SamplingOptions {
 pub(crate) struct CompletionRequest {
     pub(crate) model: String,
     pub(crate) input: Input,
+    /// What a chat may call.
+    pub(crate) tools: ToolsAsked,
     /// `None`: whatever remains.
     pub(crate) max_tokens: Option<u32>,
     pub(crate) sampling: SamplingOptions,

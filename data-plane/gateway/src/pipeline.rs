@@ -11,7 +11,7 @@ use weir_schemas::config_snapshot::{PinnedVersion, Slo};
 use weir_schemas::ids::RequestId;
 use weir_schemas::records::{ChargeData, FinishReason, GapStats, RejectionReason, SloOutcome, Tier};
 use weir_schemas::rpc::worker::{Billing, Class, Generate, Sampling, TokenBias};
-use weir_text::TextModel;
+use weir_text::{AnswerParser, TextModel};
 
 use crate::admission::{Admission, HISTORY_WINDOW, LimitStates, RequestSize, Reservation};
 use crate::authenticate::Principal;
@@ -22,6 +22,7 @@ use crate::indexed_config::IndexedConfig;
 use crate::model_texts::ModelTexts;
 use crate::openai::{CompletionRequest, ParameterError};
 use crate::output_budget::{self, Ceiling};
+use crate::reading;
 use crate::record::{Received, Recorder};
 use crate::rejections::Rejections;
 use crate::resolve::{request_hash, resolve};
@@ -73,6 +74,7 @@ pub(crate) struct Started {
 #[derive(Debug)]
 struct Prepared {
     generate: Generate,
+    parser: Option<AnswerParser>,
     reservation: Reservation,
     limits: LimitStates,
     context_tokens: u64,
@@ -103,7 +105,7 @@ impl Pipeline {
         let slo = config.deployment(version.id).map_or_else(Slo::default, |deployment| deployment.slo);
         let received = Received::new(self.recorder.clone(), *request_id, uncharged(&arrived, &version, slo));
         let prepared = self.prepare(&arrived, &version).await;
-        let Prepared { generate, reservation, limits, context_tokens, text } = match prepared {
+        let Prepared { generate, parser, reservation, limits, context_tokens, text } = match prepared {
             Ok(prepared) => prepared,
             Err(error) => {
                 received.refused();
@@ -121,6 +123,7 @@ impl Pipeline {
             arrived: arrived.instant,
             context_tokens,
             param: request.input.param(),
+            parser,
         };
         let generation = Generation::start(self.generation.clone(), admitted, record)?;
         Ok(Started { generation, limits, artifact_digest: version.digest, text, slo })
@@ -138,7 +141,14 @@ impl Pipeline {
         let ceiling = Ceiling::new(config, *principal, version, replica_tokens);
         let (input, context) = (request.input.clone(), ceiling.context_tokens());
         check_bias(request, &text)?;
-        let prompt = self.tokeniser.tokenise(text.clone(), input, context, arrived.at).await?;
+        let tools = request.tools.tools.clone();
+        let prompt = self.tokeniser.tokenise(text.clone(), input, tools, context, arrived.at).await?;
+        let parser = reading::parser(request, &text, prompt.opens_thought);
+        if reading::tool_grammar(request, &text, prompt.opens_thought).is_some() {
+            let hint = " as 'required', with a function, or with strict functions";
+            return Err(ParameterError::unsupported("tool_choice", hint).into());
+        }
+        let prompt = prompt.tokens;
         let max_tokens =
             output_budget::decide(&ceiling, prompt.len() as u64, request.max_tokens, request.input.param())?;
         let size = RequestSize {
@@ -163,10 +173,10 @@ impl Pipeline {
             tenant_weight,
             n: request.n,
             billing: Some(billing(arrived)),
-            shown_control_tokens: Vec::new(),
             grammar: grammar::of_format(&request.response_format),
+            shown_control_tokens: reading::shown_control_tokens(request, &text),
         };
-        Ok(Prepared { generate, reservation, limits, context_tokens: ceiling.context_tokens(), text })
+        Ok(Prepared { generate, parser, reservation, limits, context_tokens: ceiling.context_tokens(), text })
     }
 
     async fn text(&self, arrived: &Arrived, version: &PinnedVersion) -> Result<Arc<TextModel>, GatewayError> {

@@ -43,6 +43,8 @@ struct Opened {
 struct Progress {
     generated_tokens: u64,
     #[serde(default)]
+    reasoning_tokens: u64,
+    #[serde(default)]
     cached_prompt_tokens: u64,
     #[serde(default)]
     replicas: Vec<WorkerId>,
@@ -81,11 +83,13 @@ pub(crate) struct Ending {
 }
 
 /// What was charged, and told to the client.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Counts {
     pub(crate) prompt_tokens: u64,
     pub(crate) cached_prompt_tokens: u64,
     pub(crate) generated_tokens: u64,
+    /// Part of the generated ones.
+    pub(crate) reasoning_tokens: u64,
 }
 
 impl Recorder {
@@ -111,6 +115,7 @@ impl Recorder {
             if let Some(progress) = progress {
                 charge.finished_at = progress.at;
                 charge.generated_tokens = progress.generated_tokens;
+                charge.reasoning_tokens = progress.reasoning_tokens.min(progress.generated_tokens);
                 charge.ttft_us = progress.ttft_us;
                 charge.decode_us = progress.decode_us;
                 charge.replicas = progress.replicas;
@@ -207,6 +212,7 @@ impl OpenRecord {
         let at = self.recorder.clock.now();
         let progress = Progress {
             generated_tokens: arrivals.tokens,
+            reasoning_tokens: arrivals.reasoning_tokens,
             cached_prompt_tokens: arrivals.cached_prompt_tokens,
             replicas: self.charge.replicas.clone(),
             at,
@@ -227,6 +233,7 @@ impl OpenRecord {
         charge.prompt_tokens = counts.prompt_tokens;
         charge.cached_prompt_tokens = counts.cached_prompt_tokens;
         charge.generated_tokens = counts.generated_tokens;
+        charge.reasoning_tokens = counts.reasoning_tokens;
         charge.finished_at = self.recorder.clock.now();
         charge.ttft_us = ttft_us;
         charge.decode_us = decode_us;
@@ -250,7 +257,7 @@ impl OpenRecord {
         let whole = self.whole_prompt_tokens;
         match &ending.finished {
             _ if matches!(ending.reason, FinishReason::Rejected | FinishReason::ModelWarming) => {
-                Counts { prompt_tokens: 0, cached_prompt_tokens: 0, generated_tokens: 0 }
+                Counts::default()
             }
             Some(finished) => {
                 if finished.generated_tokens != ending.arrivals.tokens {
@@ -266,12 +273,14 @@ impl OpenRecord {
                     prompt_tokens: if finished.generated_tokens > 0 { whole } else { reached.min(whole) },
                     cached_prompt_tokens: finished.cached_prompt_tokens.min(whole),
                     generated_tokens: finished.generated_tokens,
+                    reasoning_tokens: ending.arrivals.reasoning_tokens.min(finished.generated_tokens),
                 }
             }
             None => Counts {
                 prompt_tokens: if ending.arrivals.tokens > 0 { whole } else { 0 },
                 cached_prompt_tokens: ending.arrivals.cached_prompt_tokens.min(whole),
                 generated_tokens: ending.arrivals.tokens,
+                reasoning_tokens: ending.arrivals.reasoning_tokens,
             },
         }
     }

@@ -23,8 +23,8 @@ pub enum AnswerEvent {
     ToolCallEnd { index: u32 },
 }
 
-/// Reads one answer.
-#[derive(Debug)]
+/// Reads one answer. A clone of a new one reads another answer to the same prompt.
+#[derive(Debug, Clone)]
 pub struct AnswerParser {
     thought: Option<ThoughtParser>,
     calls: Option<ToolCallParser>,

@@ -24,7 +24,7 @@ enum Place {
 }
 
 /// Reads the thought of one answer.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct ThoughtParser {
     marks: ThinkMarks,
     place: Place,

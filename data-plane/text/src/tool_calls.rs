@@ -13,7 +13,7 @@ use crate::answer_form::ToolFamily;
 use crate::answer_parser::{AnswerEvent, CallableTools, content};
 
 /// Reads the calls of one answer.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct ToolCallParser {
     calls: FramedCalls,
     /// What may still become a mark: shorter than one.
@@ -86,7 +86,7 @@ impl Step {
 }
 
 /// Where events go, and what is held back of what may be a call.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Sink {
     tools: CallableTools,
     next_index: u32,

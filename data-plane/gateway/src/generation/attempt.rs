@@ -73,7 +73,13 @@ pub(super) fn dispatch(
         let mut generate = admitted.generate.clone();
         generate.attempt = u32::try_from(tried.len()).unwrap_or(u32::MAX).saturating_add(1);
         let (choices, changed) = (generate.n.max(1), Arc::new(Notify::new()));
-        let mailbox = |_| Arc::new(Mailbox::new(parts.metrics.inter_token(&admitted.model), changed.clone()));
+        let mailbox = |_| {
+            Arc::new(Mailbox::new(
+                parts.metrics.inter_token(&admitted.model),
+                changed.clone(),
+                admitted.parser.clone(),
+            ))
+        };
         let mailboxes: Vec<_> = (0..choices).map(mailbox).collect();
         if let Some(handle) = link.dispatch(generate, &mailboxes) {
             tried.push(worker);

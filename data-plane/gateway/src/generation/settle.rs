@@ -84,7 +84,8 @@ fn close(admitted: Admitted, record: WatchedRecord, ending: Ending) -> Counts {
     let counts = record.close(&ending);
     let served = ending.reason.is_chargeable(counts.generated_tokens);
     if served {
-        let complete = matches!(ending.reason, FinishReason::Stop | FinishReason::Length);
+        let complete =
+            matches!(ending.reason, FinishReason::Stop | FinishReason::Length | FinishReason::ToolCalls);
         admitted.reservation.settle(counts.prompt_tokens, counts.generated_tokens, complete);
     } else {
         // Dropped unsettled, the reservation is abandoned: the request consumed nothing.

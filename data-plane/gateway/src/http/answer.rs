@@ -112,9 +112,9 @@ async fn whole(
     let mut event = first;
     loop {
         match event {
-            Event::Text { choice, text, logprobs } => {
+            Event::Said { choice, said, logprobs } => {
                 let choice = &mut choices[choice];
-                choice.text.push_str(&text);
+                choice.said.add(said);
                 choice.logprobs.extend(logprobs);
             }
             Event::Finished { choice, reason } => choices[choice].reason = Some(reason),
@@ -161,10 +161,14 @@ async fn next_chunk(state: Streaming, writer: &mut AnswerWriter) -> Option<(Byte
             chunk.extend_from_slice(&rest);
             Some((chunk.into(), state))
         }
-        Streaming::Running(mut generation) => {
-            let event = generation.next().await;
-            Some(chunk_of(event, generation, writer))
-        }
+        Streaming::Running(mut running) => loop {
+            let event = running.next().await;
+            match chunk_of(event, running, writer) {
+                // The end of a call says nothing of its own.
+                (chunk, Streaming::Running(more)) if chunk.is_empty() => running = more,
+                told => return Some(told),
+            }
+        },
         Streaming::Over => None,
     }
 }
@@ -175,8 +179,8 @@ fn chunk_of(
     writer: &mut AnswerWriter,
 ) -> (Bytes, Streaming) {
     match event {
-        Ok(Event::Text { choice, text, logprobs }) => {
-            (writer.piece(choice, &text, &logprobs), Streaming::Running(generation))
+        Ok(Event::Said { choice, said, logprobs }) => {
+            (writer.piece(choice, said, &logprobs), Streaming::Running(generation))
         }
         Ok(Event::Finished { choice, reason }) => {
             (writer.finished(choice, reason), Streaming::Running(generation))
@@ -198,7 +202,8 @@ fn respond(content_type: &'static str, body: Body, limits: &LimitStates) -> Resp
 }
 
 fn usage(counts: Counts) -> Usage {
-    Usage::new(counts.prompt_tokens, counts.cached_prompt_tokens, counts.generated_tokens)
+    let Counts { prompt_tokens, cached_prompt_tokens, generated_tokens, reasoning_tokens } = counts;
+    Usage::new(prompt_tokens, cached_prompt_tokens, generated_tokens, reasoning_tokens)
 }
 
 fn project(headers: &HeaderMap) -> Option<String> {

@@ -1,14 +1,18 @@
 //! The shapes of an answer, whole and in chunks, for both endpoints. Byte for byte what OpenAI's clients parse.
 
+mod said;
+
 use std::sync::Arc;
 
 use bytes::Bytes;
 use serde::Serialize;
 use weir_schemas::ids::RequestId;
 use weir_schemas::rpc::worker::TokenLogprob;
-use weir_text::TextModel;
+use weir_text::{AnswerEvent, TextModel};
 
 use super::logprobs::{self, ChatLogprobs, TextLogprobs};
+pub(crate) use said::Said;
+use said::{Delta, Message};
 
 /// Which of the two endpoints answers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -24,6 +28,7 @@ pub(crate) struct Usage {
     completion_tokens: u64,
     total_tokens: u64,
     prompt_tokens_details: PromptTokensDetails,
+    completion_tokens_details: CompletionTokensDetails,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -31,13 +36,25 @@ struct PromptTokensDetails {
     cached_tokens: u64,
 }
 
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+struct CompletionTokensDetails {
+    reasoning_tokens: u64,
+}
+
 impl Usage {
-    pub(crate) fn new(prompt_tokens: u64, cached_tokens: u64, completion_tokens: u64) -> Self {
+    /// Cached tokens are part of the prompt's, reasoning tokens of the completion's.
+    pub(crate) fn new(
+        prompt_tokens: u64,
+        cached_tokens: u64,
+        completion_tokens: u64,
+        reasoning_tokens: u64,
+    ) -> Self {
         Self {
             prompt_tokens,
             completion_tokens,
             total_tokens: prompt_tokens + completion_tokens,
             prompt_tokens_details: PromptTokensDetails { cached_tokens },
+            completion_tokens_details: CompletionTokensDetails { reasoning_tokens },
         }
     }
 }
@@ -48,12 +65,13 @@ impl Usage {
 pub(crate) enum FinishReason {
     Stop,
     Length,
+    ToolCalls,
 }
 
 /// One choice of a whole answer.
 #[derive(Debug, Default)]
 pub(crate) struct Choice {
-    pub(crate) text: String,
+    pub(crate) said: Said,
     pub(crate) logprobs: Vec<TokenLogprob>,
     pub(crate) reason: Option<FinishReason>,
 }
@@ -104,26 +122,11 @@ struct ChatChoice<'a> {
 }
 
 #[derive(Serialize)]
-struct Message<'a> {
-    role: &'static str,
-    content: &'a str,
-    refusal: Option<()>,
-}
-
-#[derive(Serialize)]
 struct ChatChunkChoice<'a> {
     index: usize,
     delta: Delta<'a>,
     logprobs: Option<ChatLogprobs>,
     finish_reason: Option<FinishReason>,
-}
-
-#[derive(Serialize)]
-struct Delta<'a> {
-    #[serde(skip_serializing_if = "Option::is_none")]
-    role: Option<&'static str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    content: Option<&'a str>,
 }
 
 #[derive(Serialize)]
@@ -171,7 +174,7 @@ impl AnswerWriter {
             Endpoint::Chat => {
                 let choices = choices.map(|(index, choice)| ChatChoice {
                     index,
-                    message: Message { role: "assistant", content: &choice.text, refusal: None },
+                    message: choice.said.message(|call| self.call_id(index, call)),
                     logprobs: self.chat_logprobs(&choice.logprobs),
                     finish_reason: choice.reason,
                 });
@@ -179,7 +182,7 @@ impl AnswerWriter {
             }
             Endpoint::Completion => {
                 let choices = choices.map(|(index, choice)| TextChoice {
-                    text: &choice.text,
+                    text: choice.said.content(),
                     index,
                     logprobs: self.text_logprobs(index, &choice.logprobs),
                     finish_reason: choice.reason,
@@ -192,33 +195,54 @@ impl AnswerWriter {
 
     /// What comes before the first text: who speaks in each choice, in a chat.
     pub(crate) fn opening(&self) -> Vec<u8> {
-        let delta = || Delta { role: Some("assistant"), content: Some("") };
         match self.asked.endpoint {
-            Endpoint::Chat => {
-                (0..self.asked.n).flat_map(|index| self.chat_chunk(index, delta(), None, None)).collect()
-            }
+            Endpoint::Chat => (0..self.asked.n)
+                .flat_map(|index| self.chat_chunk(index, Delta::opening(), None, None))
+                .collect(),
             Endpoint::Completion => Vec::new(),
         }
     }
 
-    /// A piece of a choice.
-    pub(crate) fn piece(&mut self, index: usize, text: &str, logprobs: &[TokenLogprob]) -> Bytes {
+    /// A piece of a choice: a chunk for each event that is told, maybe none. Log-probabilities go with the first.
+    pub(crate) fn piece(&mut self, index: usize, said: Vec<AnswerEvent>, logprobs: &[TokenLogprob]) -> Bytes {
         match self.asked.endpoint {
-            Endpoint::Chat => {
-                let delta = Delta { role: None, content: Some(text) };
-                self.chat_chunk(index, delta, self.chat_logprobs(logprobs), None)
-            }
+            Endpoint::Chat => self.chat_piece(index, &said, logprobs),
             Endpoint::Completion => {
+                let mut whole = Said::default();
+                whole.add(said);
                 let logprobs = self.text_logprobs(index, logprobs);
-                self.text_chunk(index, text, logprobs, None)
+                self.text_chunk(index, whole.content(), logprobs, None)
             }
         }
+    }
+
+    fn chat_piece(&self, index: usize, said: &[AnswerEvent], logprobs: &[TokenLogprob]) -> Bytes {
+        let call_id = |call| self.call_id(index, call);
+        let mut deltas: Vec<Delta<'_>> = said.iter().filter_map(|event| Delta::of(event, call_id)).collect();
+        if deltas.is_empty() && !logprobs.is_empty() {
+            deltas.push(Delta::content(""));
+        }
+        let mut logprobs = self.chat_logprobs(logprobs);
+        let mut chunks = deltas.into_iter().map(|delta| self.chat_chunk(index, delta, logprobs.take(), None));
+        match (chunks.next(), chunks.next()) {
+            (None, _) => Bytes::new(),
+            (Some(only), None) => only,
+            (Some(first), Some(second)) => {
+                [first, second].into_iter().chain(chunks).flatten().collect::<Vec<u8>>().into()
+            }
+        }
+    }
+
+    /// The same in a stream and in a whole answer, and different from every other call's.
+    fn call_id(&self, choice: usize, call: impl std::fmt::Display) -> String {
+        let request = self.id.split_once('-').map_or("", |(_, request)| request);
+        format!("call_{request}_{choice}_{call}")
     }
 
     /// The chunk that says why a choice ended.
     pub(crate) fn finished(&self, index: usize, reason: FinishReason) -> Bytes {
         match self.asked.endpoint {
-            Endpoint::Chat => self.chat_chunk(index, Delta { role: None, content: None }, None, Some(reason)),
+            Endpoint::Chat => self.chat_chunk(index, Delta::default(), None, Some(reason)),
             Endpoint::Completion => self.text_chunk(index, "", None, Some(reason)),
         }
     }

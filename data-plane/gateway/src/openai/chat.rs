@@ -4,18 +4,15 @@ use super::message::messages;
 use super::parameter::ParameterError;
 use super::parameters::{NotYet, Parameters};
 use super::sampling;
-use super::{CompletionRequest, Input, response_format};
+use super::{CompletionRequest, Input, response_format, tools};
 
 /// OpenAI's bound.
 const MAX_TOP_LOGPROBS: i64 = 20;
 
 /// What is not built yet.
 const NOT_YET: &[NotYet] = &[
-    NotYet { name: "tools", neutral: &["[]"], hint: "" },
-    NotYet { name: "tool_choice", neutral: &["\"none\"", "\"auto\""], hint: "" },
-    NotYet { name: "parallel_tool_calls", neutral: &["true", "false"], hint: "" },
-    NotYet { name: "functions", neutral: &["[]"], hint: "" },
-    NotYet { name: "function_call", neutral: &["\"none\"", "\"auto\""], hint: "" },
+    NotYet { name: "functions", neutral: &["[]"], hint: "; use 'tools'" },
+    NotYet { name: "function_call", neutral: &["\"none\"", "\"auto\""], hint: "; use 'tool_choice'" },
     NotYet { name: "modalities", neutral: &["[\"text\"]"], hint: " except as text" },
     NotYet { name: "store", neutral: &["false"], hint: "" },
     NotYet { name: "audio", neutral: &[], hint: "" },
@@ -41,9 +38,11 @@ pub(crate) fn parse(body: &[u8]) -> Result<CompletionRequest, ParameterError> {
     }
     let logprobs = logprobs(&mut parameters)?;
     let format = parameters.take("response_format").map(response_format::response_format).transpose()?;
+    let tools = tools::tools(&mut parameters)?;
     parameters.finish(&[NOT_YET])?;
     let mut request = common.request(Input::Chat(messages), old.or(new), logprobs);
     request.response_format = format.unwrap_or(request.response_format);
+    request.tools = tools;
     response_format::check_told_of_json(&request.response_format, &request.input)?;
     Ok(request)
 }

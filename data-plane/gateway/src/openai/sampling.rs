@@ -5,7 +5,7 @@ use weir_schemas::records::Tier;
 
 use super::parameter::{MAX_LABEL_CHARS, Parameter, ParameterError};
 use super::parameters::{NotYet, Parameters};
-use super::{CompletionRequest, Input, ResponseFormat, SamplingOptions};
+use super::{CompletionRequest, Input, ResponseFormat, SamplingOptions, ToolsAsked};
 
 /// OpenAI's bound.
 const MAX_STOP_STRINGS: usize = 4;
@@ -44,6 +44,7 @@ impl Common {
         CompletionRequest {
             model: self.model,
             input,
+            tools: ToolsAsked::default(),
             max_tokens,
             sampling: self.sampling,
             logit_bias: self.logit_bias,

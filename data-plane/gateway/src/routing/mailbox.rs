@@ -1,5 +1,5 @@
-//! Where a session puts what arrives for one sequence. It never blocks the session: text and counts accumulate until
-//! the request's own task takes them, so one slow reader holds nobody back. Its size is bounded by the sequence's
+//! Where a session puts what arrives for one sequence. It never blocks the session: what was said and counts accumulate
+//! until the request's own task takes them, so one slow reader holds nobody back. Its size is bounded by the sequence's
 //! `max_tokens` (each at most a kilobyte of text), and a reader that takes nothing is cut off by its connection.
 
 use std::sync::Arc;
@@ -11,6 +11,7 @@ use tokio::sync::Notify;
 use weir_schemas::records::GapStats;
 use weir_schemas::rpc::step_message::Update;
 use weir_schemas::rpc::worker::{Finished, TokenLogprob};
+use weir_text::{AnswerEvent, AnswerParser};
 
 /// How a sequence ended, as far as this gateway can tell.
 #[derive(Debug, Clone)]
@@ -25,6 +26,8 @@ pub(crate) enum End {
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Arrivals {
     pub(crate) tokens: u64,
+    /// Those of them that arrived inside a thought, its marks included.
+    pub(crate) reasoning_tokens: u64,
     /// Of the prompt, as the worker says with the first token; 0 until then.
     pub(crate) cached_prompt_tokens: u64,
     pub(crate) first_at: Option<Instant>,
@@ -36,6 +39,7 @@ impl Arrivals {
     /// Those of a further choice of the same request, whose prompt counts once.
     pub(crate) fn add(&mut self, other: &Self) {
         self.tokens += other.tokens;
+        self.reasoning_tokens += other.reasoning_tokens;
         self.cached_prompt_tokens = self.cached_prompt_tokens.max(other.cached_prompt_tokens);
         self.first_at = [self.first_at, other.first_at].into_iter().flatten().min();
         self.last_at = self.last_at.max(other.last_at);
@@ -46,7 +50,10 @@ impl Arrivals {
 /// What was taken out.
 #[derive(Debug, Default)]
 pub(crate) struct Taken {
-    pub(crate) text: String,
+    /// What the text says.
+    pub(crate) said: Vec<AnswerEvent>,
+    /// It called a tool, now or before.
+    pub(crate) has_called: bool,
     /// Of the tokens that arrived with it, if they were asked for.
     pub(crate) logprobs: Vec<TokenLogprob>,
     /// Tokens that have arrived in all.
@@ -65,16 +72,19 @@ pub(crate) struct Mailbox {
 
 #[derive(Debug, Default)]
 struct Inner {
-    text: String,
+    /// `None`: all text is content.
+    parser: Option<AnswerParser>,
+    said: Vec<AnswerEvent>,
+    has_called: bool,
     logprobs: Vec<TokenLogprob>,
     arrivals: Arrivals,
     end: Option<End>,
 }
 
 impl Mailbox {
-    /// `changed` is told whenever something arrives.
-    pub(crate) fn new(gap_histogram: Histogram, changed: Arc<Notify>) -> Self {
-        Self { inner: Mutex::default(), changed, gap_histogram }
+    /// `changed` is told whenever something arrives. Without a parser all text is content.
+    pub(crate) fn new(gap_histogram: Histogram, changed: Arc<Notify>, parser: Option<AnswerParser>) -> Self {
+        Self { inner: Mutex::new(Inner { parser, ..Inner::default() }), changed, gap_histogram }
     }
 
     /// Puts an update in. True if it was the last.
@@ -89,7 +99,7 @@ impl Mailbox {
         if let Some(cached) = update.cached_prompt_tokens {
             inner.arrivals.cached_prompt_tokens = cached;
         }
-        inner.text.push_str(update.text);
+        inner.read(&update);
         inner.logprobs.extend_from_slice(update.logprobs);
         let last = update.finished.is_some();
         if let Some(finished) = update.finished {
@@ -106,11 +116,12 @@ impl Mailbox {
         self.changed.notify_one();
     }
 
-    /// Takes the text that has arrived; the end stays visible.
+    /// Takes what was said; the end stays visible.
     pub(crate) fn take(&self) -> Taken {
         let mut inner = self.inner.lock();
-        let (text, logprobs) = (std::mem::take(&mut inner.text), std::mem::take(&mut inner.logprobs));
-        Taken { text, logprobs, tokens: inner.arrivals.tokens, end: inner.end.clone() }
+        let (said, logprobs) = (std::mem::take(&mut inner.said), std::mem::take(&mut inner.logprobs));
+        let has_called = inner.has_called;
+        Taken { said, has_called, logprobs, tokens: inner.arrivals.tokens, end: inner.end.clone() }
     }
 
     /// How it ended, if it has.
@@ -138,13 +149,43 @@ impl Mailbox {
     }
 }
 
+impl Inner {
+    /// Reads the text here, update by update, and not where it is taken, so that it does not depend on the reader's pace
+    /// which tokens count as reasoning.
+    fn read(&mut self, update: &Update<'_>) {
+        let Some(parser) = &mut self.parser else {
+            if !update.text.is_empty() {
+                AnswerEvent::Content(update.text.to_owned()).append_to(&mut self.said);
+            }
+            return;
+        };
+        let was_thinking = parser.is_thinking();
+        let told = self.said.len();
+        parser.push(update.text, &mut self.said);
+        if was_thinking || parser.is_thinking() {
+            self.arrivals.reasoning_tokens += update.tokens.len() as u64;
+        }
+        if update.finished.is_some() {
+            parser.finish(&mut self.said);
+        }
+        let is_call = |event: &AnswerEvent| matches!(event, AnswerEvent::ToolCallBegin { .. });
+        self.has_called |= self.said[told..].iter().any(is_call);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
 
     use prometheus_client::metrics::histogram::exponential_buckets;
+    use weir_text::{AnswerForm, CallableTools, ModelText};
 
     use super::*;
+    use crate::testing_text::byte_level;
+
+    fn mailbox(parser: Option<AnswerParser>) -> Mailbox {
+        Mailbox::new(Histogram::new(exponential_buckets(0.001, 2.0, 4)), Arc::default(), parser)
+    }
 
     fn update<'a>(tokens: &'a [u32], text: &'a str, finished: Option<&'a Finished>) -> Update<'a> {
         let cached_prompt_tokens = (tokens == [1]).then_some(16);
@@ -153,14 +194,14 @@ mod tests {
 
     #[test]
     fn what_is_not_taken_adds_up_and_the_end_comes_after_it() {
-        let mailbox = Mailbox::new(Histogram::new(exponential_buckets(0.001, 2.0, 4)), Arc::default());
+        let mailbox = mailbox(None);
         let start = Instant::now();
         assert!(!mailbox.deliver(update(&[1], "a", None), start));
         assert!(!mailbox.deliver(update(&[2], "", None), start + Duration::from_micros(10)));
         let finished = Finished { generated_tokens: 3, ..Finished::default() };
         assert!(mailbox.deliver(update(&[3], "bc", Some(&finished)), start + Duration::from_micros(40)));
         let taken = mailbox.take();
-        assert_eq!((taken.text.as_str(), taken.tokens), ("abc", 3));
+        assert_eq!((taken.said, taken.tokens), (vec![AnswerEvent::Content("abc".into())], 3));
         assert!(matches!(taken.end, Some(End::Finished(_))));
         assert!(matches!(mailbox.end(), Some(End::Finished(finished)) if finished.generated_tokens == 3));
         assert_eq!((mailbox.tokens(), mailbox.arrivals().cached_prompt_tokens), (3, 16));
@@ -170,10 +211,39 @@ mod tests {
 
     #[test]
     fn a_lost_sequence_stays_lost_and_a_finished_one_finished() {
-        let mailbox = Mailbox::new(Histogram::new(exponential_buckets(0.001, 2.0, 4)), Arc::default());
+        let mailbox = mailbox(None);
         mailbox.lose();
         assert!(mailbox.deliver(update(&[1], "late", Some(&Finished::default())), Instant::now()));
         assert!(matches!(mailbox.end(), Some(End::Lost)));
-        assert_eq!(mailbox.take().text, "");
+        assert_eq!(mailbox.take().said, []);
+    }
+
+    #[test]
+    fn tokens_of_thoughts_are_counted_update_by_update_and_calls_are_seen() {
+        let thinks =
+            ModelText { chat_template: Some("{{ tools }}<tool_call></think>".into()), ..byte_level() };
+        let tools = CallableTools { names: vec!["f".into()], parallel: true };
+        let parser = AnswerParser::new(&AnswerForm::of(&thinks), false, Some(tools));
+        let mailbox = mailbox(Some(parser));
+        let finished = Finished::default();
+        for (text, finished) in [
+            ("<think>", None),
+            ("why", None),
+            (" not", None),
+            ("</think>", None),
+            ("Yes", None),
+            ("<tool_call>{\"name\": \"f\"}</tool_call>", None),
+            ("", Some(&finished)),
+        ] {
+            mailbox.deliver(update(&[1], text, finished), Instant::now());
+        }
+        let taken = mailbox.take();
+        assert_eq!((taken.said.len(), taken.has_called), (5, true));
+        assert_eq!(
+            taken.said[..2],
+            [AnswerEvent::Reasoning("why not".into()), AnswerEvent::Content("Yes".into())]
+        );
+        assert_eq!((mailbox.arrivals().reasoning_tokens, mailbox.arrivals().tokens), (4, 7));
+        assert!(mailbox.take().has_called);
     }
 }

@@ -20,7 +20,9 @@ async fn tokens(model: &Arc<TextModel>, input: Input) -> Result<Vec<u32>, Gatewa
 }
 
 async fn within(model: &Arc<TextModel>, input: Input, context: u64) -> Result<Vec<u32>, GatewayError> {
-    Tokeniser::new(1).tokenise(model.clone(), input, context, DateTime::UNIX_EPOCH).await
+    let tokeniser = Tokeniser::new(1);
+    let prompt = tokeniser.tokenise(model.clone(), input, vec![], context, DateTime::UNIX_EPOCH).await;
+    prompt.map(|prompt| prompt.tokens)
 }
 
 #[tokio::test]

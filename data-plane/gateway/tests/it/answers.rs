@@ -29,7 +29,8 @@ async fn a_chat_is_answered_whole_and_charged() {
     assert_eq!(
         json["usage"],
         json!({"prompt_tokens": prompt, "completion_tokens": 3, "total_tokens": prompt + 3,
-               "prompt_tokens_details": {"cached_tokens": 3}})
+               "prompt_tokens_details": {"cached_tokens": 3},
+               "completion_tokens_details": {"reasoning_tokens": 0}})
     );
 
     let charge = harness.ledger.wait_charges(1).await.remove(0);

@@ -61,7 +61,7 @@ async fn parameters() {
     check(json!({"nonsense": 1}), "unknown_parameter", "nonsense").await;
     check(json!({"n": 129}), "integer_above_max_value", "n").await;
     check(json!({"logit_bias": {"100000": 1}}), "invalid_value", "logit_bias").await;
-    check(json!({"tools": [{}]}), "unsupported_parameter", "tools").await;
+    check(json!({"tools": [{}]}), "missing_required_parameter", "tools[0].type").await;
     let body = serde_json::to_vec(&chat_body(json!({"model": "none"}))).unwrap();
     assert_eq!(error_of(&harness, body).await, error(404, Some("model_not_found"), Some("model")));
     assert!(harness.workers[0].requests().is_empty());

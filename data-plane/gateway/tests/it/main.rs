@@ -28,3 +28,4 @@ mod limits;
 mod lost_replicas;
 mod record_log;
 mod restart;
+mod tools;

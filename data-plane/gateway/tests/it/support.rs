@@ -69,13 +69,23 @@ impl Harness {
         configure: impl FnOnce(&mut RawConfig),
         change: impl FnOnce(&mut ConfigSnapshot),
     ) -> Self {
+        Self::with_template(TEMPLATE, workers, configure, change).await
+    }
+
+    /// The same with a model that has another chat template.
+    pub async fn with_template(
+        template: &str,
+        workers: usize,
+        configure: impl FnOnce(&mut RawConfig),
+        change: impl FnOnce(&mut ConfigSnapshot),
+    ) -> Self {
         let data_dir = tempfile::tempdir().unwrap();
         let gateway = GatewayId::from_u128(9);
         std::fs::write(data_dir.path().join("node_id"), gateway.to_string()).unwrap();
         let secret_file = data_dir.path().join("secret");
         std::fs::write(&secret_file, SECRET).unwrap();
 
-        let text = weir_text::ModelText { chat_template: Some(TEMPLATE.into()), ..byte_level() }.to_bytes();
+        let text = weir_text::ModelText { chat_template: Some(template.into()), ..byte_level() }.to_bytes();
         let issuer = Issuer::new(1);
         let mut config = snapshot(&issuer, gateway, &digest(&text));
         let mut scripted = Vec::new();

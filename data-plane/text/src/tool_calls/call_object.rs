@@ -58,7 +58,7 @@ enum Field {
     Other,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct CallObject {
     place: Place,
     field: Field,

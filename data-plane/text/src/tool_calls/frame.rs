@@ -25,7 +25,7 @@ pub(super) struct Frame {
 }
 
 /// One call, being read.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 enum Call {
     Json(CallObject),
     Gemma(GemmaCall),
@@ -94,7 +94,7 @@ const GEMMA: Frame = Frame {
     call: gemma,
 };
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 enum Place {
     /// At the start, or behind calls: only white space so far, which is held. It belongs to the frame if calls follow.
     Blank {
@@ -112,7 +112,7 @@ enum Place {
 }
 
 /// Reads the calls of one answer, apart from what is content.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct FramedCalls {
     frame: &'static Frame,
     place: Place,

@@ -42,7 +42,7 @@ enum Place {
     },
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct GemmaCall {
     place: Place,
     head: String,

@@ -13,12 +13,14 @@ use crate::text_model::TextModel;
 
 /// How far the model is held.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ToolUse {
+pub enum ToolUse<'a> {
     /// It calls one of the tools, or several where that is allowed. Arguments obey their schemas; of a tool that is not
     /// strict, as far as the schemas can be enforced.
     Required,
     /// It says what it likes and may call. Only the arguments of strict tools are held to their schemas.
     Free,
+    /// It calls, or says what this right side of a rule derives.
+    Or(&'a str),
 }
 
 /// Any JSON object.
@@ -35,14 +37,19 @@ impl TextModel {
     pub fn tool_grammar(
         &self,
         tools: &[Tool],
-        tool_use: ToolUse,
+        tool_use: ToolUse<'_>,
         parallel: bool,
         opens_thought: bool,
     ) -> String {
         let family = self.answer_form().tool_family();
         let mut rules = String::new();
         match tool_use {
-            ToolUse::Required => rules.push_str(&self.required(family, parallel)),
+            ToolUse::Required => rules.push_str(&self.calls("answer", family, parallel)),
+            ToolUse::Or(said) => {
+                line(&mut rules, "answer: calls | said");
+                line(&mut rules, &format!("said: {said}"));
+                rules.push_str(&self.calls("calls", family, parallel));
+            }
             ToolUse::Free => rules.push_str(&self.free(family, parallel)),
         }
         let alternatives: Vec<String> = (0..tools.len()).map(|at| format!("call_{at}")).collect();
@@ -89,19 +96,19 @@ impl TextModel {
         grammar
     }
 
-    /// `answer` as calls and nothing else.
-    fn required(&self, family: ToolFamily, parallel: bool) -> String {
+    /// A rule for calls and nothing else.
+    fn calls(&self, rule: &str, family: ToolFamily, parallel: bool) -> String {
         let frame = self.frame(family);
         let Frame { open, separator, close } = &frame;
         let mut rules = String::new();
         match family {
-            ToolFamily::Llama3 => line(&mut rules, &format!("answer: {}", frame.calls(parallel))),
+            ToolFamily::Llama3 => line(&mut rules, &format!("{rule}: {}", frame.calls(parallel))),
             ToolFamily::Mistral => {
-                line(&mut rules, &format!("answer: {open} {} {close}", frame.calls(parallel)))
+                line(&mut rules, &format!("{rule}: {open} {} {close}", frame.calls(parallel)))
             }
             ToolFamily::Hermes | ToolFamily::Gemma => {
                 let again = if parallel { format!(" ({separator} framed)*") } else { String::new() };
-                line(&mut rules, &format!("answer: framed{again}"));
+                line(&mut rules, &format!("{rule}: framed{again}"));
                 line(&mut rules, &format!("framed: {open} call {close}"));
             }
         }
@@ -188,11 +195,11 @@ impl Frame {
 }
 
 /// The schema of a tool's arguments with how it is to be taken.
-fn schema(tool: &Tool, tool_use: ToolUse) -> String {
+fn schema(tool: &Tool, tool_use: ToolUse<'_>) -> String {
     let how = match (tool.strict, tool_use) {
         (true, _) => format!("{{{SPACING}}}"),
         (false, ToolUse::Required) => format!("{{{SPACING},\"lenient\":true}}"),
-        (false, ToolUse::Free) => return OBJECT.to_owned(),
+        (false, ToolUse::Free | ToolUse::Or(_)) => return OBJECT.to_owned(),
     };
     let Some(Json::Object(mut entries)) = Json::parse(tool.parameters.as_deref().unwrap_or(NO_PARAMETERS))
     else {
@@ -266,6 +273,11 @@ mod tests {
                 ),
                 "TEXT: /(?s:.*)/",
             ]
+        );
+        let or = model(HERMES, &[]).tool_grammar(&tools(), ToolUse::Or("%json {}"), true, false);
+        assert_eq!(
+            lines(&or)[1..4],
+            ["answer: calls | said", "said: %json {}", r#"calls: framed ("\n" framed)*"#]
         );
         let one = model(HERMES, &[]).tool_grammar(&tools(), ToolUse::Required, false, false);
         assert_eq!(lines(&one)[1], "answer: framed");

@@ -21,8 +21,14 @@ fn events(bytes: &[u8]) -> Vec<Value> {
         .collect()
 }
 
+fn content(text: &str) -> Vec<AnswerEvent> {
+    vec![AnswerEvent::Content(text.into())]
+}
+
 fn choice(text: &str) -> Choice {
-    Choice { text: text.into(), reason: Some(FinishReason::Stop), ..Choice::default() }
+    let mut said = Said::default();
+    said.add(content(text));
+    Choice { said, reason: Some(FinishReason::Stop), ..Choice::default() }
 }
 
 /// Of the byte-level tokenizer: a token a byte, after five special ones.
@@ -48,18 +54,19 @@ fn chat_chunks_are_openais() {
                          "finish_reason": null}],
         })]
     );
-    let text = &events(&writer.piece(0, "a\n\"b\u{2028}", &[]))[0];
+    let text = &events(&writer.piece(0, content("a\n\"b\u{2028}"), &[]))[0];
     assert_eq!(text["choices"][0]["delta"], json!({"content": "a\n\"b\u{2028}"}));
     let finished = &events(&writer.finished(0, FinishReason::Length))[0];
     assert_eq!(finished["choices"][0]["delta"], json!({}));
     assert_eq!(finished["choices"][0]["finish_reason"], "length");
-    let end = events(&writer.end(Usage::new(40, 32, 4)));
+    let end = events(&writer.end(Usage::new(40, 32, 4, 0)));
     assert_eq!(end.len(), 2);
     assert_eq!(end[0]["choices"], json!([]));
     assert_eq!(
         end[0]["usage"],
         json!({"prompt_tokens": 40, "completion_tokens": 4, "total_tokens": 44,
-               "prompt_tokens_details": {"cached_tokens": 32}})
+               "prompt_tokens_details": {"cached_tokens": 32},
+               "completion_tokens_details": {"reasoning_tokens": 0}})
     );
     assert_eq!(end[1], "done");
 }
@@ -68,17 +75,17 @@ fn chat_chunks_are_openais() {
 fn usage_is_absent_unless_asked_for() {
     let mut writer = writer(Endpoint::Completion, |_| ());
     assert!(writer.opening().is_empty());
-    assert!(events(&writer.piece(0, "x", &[]))[0].get("usage").is_none());
+    assert!(events(&writer.piece(0, content("x"), &[]))[0].get("usage").is_none());
     assert_eq!(
         events(&writer.finished(0, FinishReason::Stop))[0]["choices"],
         json!([{"text": "", "index": 0, "logprobs": null, "finish_reason": "stop"}])
     );
-    assert_eq!(events(&writer.end(Usage::new(1, 0, 1))), ["done"]);
+    assert_eq!(events(&writer.end(Usage::new(1, 0, 1, 0))), ["done"]);
 }
 
 #[test]
 fn whole_answers_are_openais() {
-    let usage = Usage::new(3, 0, 2);
+    let usage = Usage::new(3, 0, 2, 0);
     let body = writer(Endpoint::Chat, |_| ()).whole(&[choice("hi")], usage);
     let chat: Value = serde_json::from_slice(&body).unwrap();
     assert_eq!(chat["object"], "chat.completion");
@@ -105,8 +112,8 @@ fn choices_are_told_apart_by_their_index() {
         [&opening[0]["choices"][0]["index"], &opening[1]["choices"][0]["index"]],
         [&json!(0), &json!(1)]
     );
-    assert_eq!(events(&writer.piece(1, "x", &[]))[0]["choices"][0]["index"], 1);
-    let body = writer.whole(&[choice("a"), choice("b")], Usage::new(1, 0, 2));
+    assert_eq!(events(&writer.piece(1, content("x"), &[]))[0]["choices"][0]["index"], 1);
+    let body = writer.whole(&[choice("a"), choice("b")], Usage::new(1, 0, 2, 0));
     let whole: Value = serde_json::from_slice(&body).unwrap();
     assert_eq!(whole["choices"][1]["message"]["content"], "b");
     assert_eq!(whole["choices"][1]["index"], 1);
@@ -118,7 +125,7 @@ fn log_probabilities_are_told_in_each_endpoints_shape() {
     // The end of a turn shows nothing.
     let end = TokenLogprob { token: 4, logprob: -0.1, ..TokenLogprob::default() };
     let mut chat = writer(Endpoint::Chat, |asked| asked.has_logprobs = true);
-    let chunk = &events(&chat.piece(0, "h", &[tokens[0].clone(), tokens[1].clone(), end]))[0];
+    let chunk = &events(&chat.piece(0, content("h"), &[tokens[0].clone(), tokens[1].clone(), end]))[0];
     let named =
         |token: &str, logprob: f64, bytes: &[u8]| json!({"token": token, "logprob": logprob, "bytes": bytes});
     let mut first = named("h", -0.5, b"h");
@@ -128,11 +135,59 @@ fn log_probabilities_are_told_in_each_endpoints_shape() {
     assert_eq!(chunk["choices"][0]["logprobs"], json!({"content": [first, second], "refusal": null}));
 
     let mut completion = writer(Endpoint::Completion, |asked| asked.has_logprobs = true);
-    completion.piece(0, "x", &[logprob(b'x', -1.0, b'y')]);
-    let chunk = &events(&completion.piece(0, "h", &tokens[..1]))[0];
+    completion.piece(0, content("x"), &[logprob(b'x', -1.0, b'y')]);
+    let chunk = &events(&completion.piece(0, content("h"), &tokens[..1]))[0];
     assert_eq!(
         chunk["choices"][0]["logprobs"],
         json!({"tokens": ["h"], "token_logprobs": [-0.5], "top_logprobs": [{"H": -0.25, "h": -0.5}],
                "text_offset": [1]})
+    );
+}
+
+#[test]
+fn calls_and_thoughts_are_openais() {
+    let call = |index| AnswerEvent::ToolCallBegin { index, name: "f".into() };
+    let arguments = |index, piece: &str| AnswerEvent::Arguments { index, piece: piece.into() };
+    let said = || {
+        vec![
+            AnswerEvent::Reasoning("hm".into()),
+            call(0),
+            arguments(0, "{\"a\""),
+            arguments(0, ": 1}"),
+            AnswerEvent::ToolCallEnd { index: 0 },
+            call(1),
+            arguments(1, "{}"),
+        ]
+    };
+    let mut writer = writer(Endpoint::Chat, |_| {});
+    let chunks = events(&writer.piece(0, said(), &[]));
+    let deltas: Vec<&Value> = chunks.iter().map(|chunk| &chunk["choices"][0]["delta"]).collect();
+    let id = |call: usize| format!("call_00000000000000000000000005_0_{call}");
+    let function = |name: &str| json!({"name": name, "arguments": ""});
+    assert_eq!(
+        deltas,
+        [
+            &json!({"reasoning_content": "hm"}),
+            &json!({"tool_calls": [{"index": 0, "id": id(0), "type": "function", "function": function("f")}]}),
+            &json!({"tool_calls": [{"index": 0, "function": {"arguments": "{\"a\""}}]}),
+            &json!({"tool_calls": [{"index": 0, "function": {"arguments": ": 1}"}}]}),
+            &json!({"tool_calls": [{"index": 1, "id": id(1), "type": "function", "function": function("f")}]}),
+            &json!({"tool_calls": [{"index": 1, "function": {"arguments": "{}"}}]}),
+        ]
+    );
+    assert!(writer.piece(0, vec![AnswerEvent::ToolCallEnd { index: 1 }], &[]).is_empty());
+    let finished = &events(&writer.finished(0, FinishReason::ToolCalls))[0];
+    assert_eq!(finished["choices"][0]["finish_reason"], "tool_calls");
+    let mut whole = choice("");
+    whole.said.add(said());
+    let body: Value = serde_json::from_slice(&writer.whole(&[whole], Usage::new(1, 0, 5, 2))).unwrap();
+    assert_eq!(body["usage"]["completion_tokens_details"], json!({"reasoning_tokens": 2}));
+    let function = |arguments: &str| json!({"name": "f", "arguments": arguments});
+    assert_eq!(
+        body["choices"][0]["message"],
+        json!({"role": "assistant", "content": null, "reasoning_content": "hm", "refusal": null, "tool_calls": [
+            {"id": id(0), "type": "function", "function": function("{\"a\": 1}")},
+            {"id": id(1), "type": "function", "function": function("{}")},
+        ]})
     );
 }

@@ -4,7 +4,7 @@ use weir_schemas::records::Tier;
 use weir_text::ChatMessage;
 
 use super::*;
-use crate::openai::{ResponseFormat, SamplingOptions, completion};
+use crate::openai::{ResponseFormat, SamplingOptions, ToolsAsked, completion};
 
 fn body(change: Value) -> Vec<u8> {
     let mut body = json!({"model": "m", "messages": [{"role": "user", "content": "hi"}]});
@@ -52,6 +52,7 @@ fn every_parameter_arrives() {
                 message("user", "hi", Some("ann")),
                 message("assistant", "yo", None),
             ]),
+            tools: ToolsAsked { parallel: true, ..ToolsAsked::default() },
             max_tokens: Some(7),
             sampling: SamplingOptions {
                 temperature: 0.5,
@@ -93,8 +94,6 @@ fn neutral_values_of_what_is_not_built_are_accepted() {
 #[test]
 fn what_is_not_built_is_refused_by_name() {
     for (name, value) in [
-        ("tools", json!([{"type": "function"}])),
-        ("tool_choice", json!("required")),
         ("modalities", json!(["text", "audio"])),
         ("audio", json!({"voice": "x"})),
         ("store", json!(true)),
@@ -182,15 +181,10 @@ fn bad_messages_are_refused_by_their_path() {
     check(json!(["hi"]), "messages[0]", "invalid_type");
     check(json!([{"content": "x"}]), "messages[0].role", "missing_required_parameter");
     check(json!([{"role": "wizard", "content": "x"}]), "messages[0].role", "invalid_value");
-    check(json!([{"role": "tool", "content": "x"}]), "messages[0].role", "unsupported_parameter");
+    check(json!([{"role": "function", "content": "x"}]), "messages[0].role", "unsupported_parameter");
     check(json!([{"role": "user"}]), "messages[0].content", "missing_required_parameter");
     check(json!([{"role": "user", "content": 4}]), "messages[0].content", "invalid_type");
     check(json!([{"role": "user", "content": "x", "mood": 1}]), "messages[0].mood", "unknown_parameter");
-    check(
-        json!([{"role": "assistant", "content": "x", "tool_calls": [{}]}]),
-        "messages[0].tool_calls",
-        "unsupported_parameter",
-    );
     let image = json!([{"type": "image_url", "image_url": {"url": "data:"}}]);
     check(json!([{"role": "user", "content": image}]), "messages[0].content[0].type", "invalid_value");
     let many: Vec<Value> = (0..100_000).map(|_| json!({"role": "user", "content": "x"})).collect();
