@@ -256,6 +256,25 @@ async fn a_stream_that_failed_on_its_way_is_run_anew() {
     assert_eq!(charges[0].data.idempotency_key_hash, charges[1].data.idempotency_key_hash);
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stop_ends_what_nobody_reads_and_a_repeat_after_it_runs_anew() {
+    let mut harness = Harness::with(1, |raw| raw.drain_timeout_ms = 50, |_| ()).await;
+    harness.workers[0].script(Script::Hold(vec!["a", "b"]));
+    let mut reading = open(&harness, "k", json!({"stream": true})).await;
+    reading.event().await.unwrap();
+    drop(reading);
+    harness.stop().await;
+    let charge = harness.ledger.charges().remove(0).data;
+    assert_eq!((charge.finish_reason, charge.generated_tokens), (FinishReason::Cancelled, 2));
+    harness.start().await;
+    harness.wait_ready().await;
+    harness.workers[0].script(Script::answer(&["ok"]));
+    let anew = ask(&harness, "k", json!({"stream": true})).await;
+    assert_eq!((anew.status.as_u16(), is_replayed(&anew)), (200, false));
+    let charges = harness.ledger.wait_charges(2).await;
+    assert_eq!(charges[1].data.idempotency_key_hash, charge.idempotency_key_hash);
+}
+
 /// Everything of a directory, as it stands.
 fn copy(from: &Path, to: &Path) {
     std::fs::create_dir_all(to).unwrap();
