@@ -1,4 +1,5 @@
-//! One (tenant, Idempotency-Key) is charged once within a day, whatever number of requests it came with.
+//! One (tenant, Idempotency-Key) is charged once within a day, whatever number of requests it came with: for the first
+//! that has tokens to charge. One that was cut off before any was not charged, and lets nothing off.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
@@ -45,7 +46,7 @@ pub(crate) async fn repeats(
         "SELECT tenant_id, idempotency_key_hash, received_at FROM ledger_charges
          JOIN unnest($1::text[], $2::text[]) AS t(tenant, hash)
              ON tenant_id = tenant AND idempotency_key_hash = hash AND chargeable AND entry = 0
-                 AND request_id <> ALL($3)
+                 AND (prompt_tokens, generated_tokens) <> (0, 0) AND request_id <> ALL($3)
          UNION ALL
          SELECT tenant_id, record -> 'data' ->> 'idempotency_key_hash', received_at FROM ledger_unpriced
          JOIN unnest($1::text[], $2::text[]) AS t(tenant, hash)
@@ -73,7 +74,9 @@ fn find_repeats(
         let times = charged_at.entry(name.clone()).or_default();
         if times.iter().any(|time| (data.received_at - *time).abs() < KEY_LIFETIME) {
             repeats.insert(event.id.clone());
-        } else if data.finish_reason.is_chargeable(data.generated_tokens) {
+        } else if data.finish_reason.is_chargeable(data.generated_tokens)
+            && (data.prompt_tokens, data.generated_tokens) != (0, 0)
+        {
             times.push(data.received_at);
         }
     }

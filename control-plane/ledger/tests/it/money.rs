@@ -210,3 +210,46 @@ async fn one_idempotency_key_is_charged_once_a_day() {
     ];
     assert_eq!(rows, expected);
 }
+
+/// A gateway that was killed, or a client that stayed away, left the key with a part of an answer or with none.
+#[tokio::test]
+async fn a_part_of_an_answer_pays_for_the_whole_and_none_for_nothing() {
+    let ledger = Ledger::start().await;
+    let run = |hash: &'static str, recovered: bool, prompt: u64, generated: u64| {
+        move |data: &mut weir_schemas::records::ChargeData| {
+            data.idempotency_key_hash = Some(hash.into());
+            data.recovered = recovered;
+            data.finish_reason = if recovered { FinishReason::Cancelled } else { FinishReason::Stop };
+            (data.prompt_tokens, data.cached_prompt_tokens, data.generated_tokens) = (prompt, 0, generated);
+        }
+    };
+    ledger
+        .append([
+            charge(1, run("sha256:part", true, 10, 2)),
+            charge(2, run("sha256:none", true, 0, 0)),
+            charge(3, run("sha256:part", false, 10, 20)),
+            charge(4, run("sha256:none", false, 10, 20)),
+        ])
+        .await;
+    // In a batch of its own, and in the one before.
+    ledger.append([charge(5, run("sha256:later", true, 0, 0))]).await;
+    ledger
+        .append([charge(6, run("sha256:later", false, 10, 20)), charge(7, run("sha256:part", false, 10, 20))])
+        .await;
+    let rows: Vec<(String, bool)> =
+        sqlx::query_as("SELECT reason, amount > 0 FROM ledger_charges ORDER BY request_id")
+            .fetch_all(&ledger.pool)
+            .await
+            .unwrap();
+    let rows: Vec<(&str, bool)> = rows.iter().map(|(reason, charged)| (reason.as_str(), *charged)).collect();
+    let expected = [
+        ("request", true),
+        ("request", false),
+        ("idempotent_repeat", false),
+        ("request", true),
+        ("request", false),
+        ("request", true),
+        ("idempotent_repeat", false),
+    ];
+    assert_eq!(rows, expected);
+}
