@@ -59,6 +59,8 @@ pub(crate) struct Admitted {
     /// The bound that its length was checked against, and the parameter that holds the prompt: for error texts.
     pub(crate) context_tokens: u64,
     pub(crate) param: &'static str,
+    /// The parameter that asked for the grammar, if there is one.
+    pub(crate) grammar_param: &'static str,
     /// Reads each choice; without one all text is content.
     pub(crate) parser: Option<AnswerParser>,
 }
@@ -202,8 +204,9 @@ impl Generation {
                 Outcome::Fault(FinishReason::Error, GatewayError::EngineFailed)
             }
             WireReason::RefusedInvalid if self.running.as_ref()?.admitted.generate.grammar.is_some() => {
-                let message = format!("Invalid 'response_format': {}.", finished.message);
-                let error = ParameterError::invalid("response_format", message);
+                let param = self.running.as_ref()?.admitted.grammar_param;
+                let message = format!("Invalid '{param}': {}.", finished.message);
+                let error = ParameterError::invalid(param, message);
                 Outcome::Fault(FinishReason::Rejected, error.into())
             }
             WireReason::RefusedInvalid => {

@@ -74,6 +74,7 @@ pub(crate) struct Started {
 #[derive(Debug)]
 struct Prepared {
     generate: Generate,
+    grammar_param: &'static str,
     parser: Option<AnswerParser>,
     reservation: Reservation,
     limits: LimitStates,
@@ -105,13 +106,14 @@ impl Pipeline {
         let slo = config.deployment(version.id).map_or_else(Slo::default, |deployment| deployment.slo);
         let received = Received::new(self.recorder.clone(), *request_id, uncharged(&arrived, &version, slo));
         let prepared = self.prepare(&arrived, &version).await;
-        let Prepared { generate, parser, reservation, limits, context_tokens, text } = match prepared {
-            Ok(prepared) => prepared,
-            Err(error) => {
-                received.refused();
-                return Err(error);
-            }
-        };
+        let Prepared { generate, grammar_param, parser, reservation, limits, context_tokens, text } =
+            match prepared {
+                Ok(prepared) => prepared,
+                Err(error) => {
+                    received.refused();
+                    return Err(error);
+                }
+            };
         let whole_prompt_tokens = generate.prompt.len() as u64;
         let record = received.open(whole_prompt_tokens, arrived.instant).map_err(log_refused)?;
         let admitted = Admitted {
@@ -123,6 +125,7 @@ impl Pipeline {
             arrived: arrived.instant,
             context_tokens,
             param: request.input.param(),
+            grammar_param,
             parser,
         };
         let generation = Generation::start(self.generation.clone(), admitted, record)?;
@@ -144,10 +147,7 @@ impl Pipeline {
         let tools = request.tools.tools.clone();
         let prompt = self.tokeniser.tokenise(text.clone(), input, tools, context, arrived.at).await?;
         let parser = reading::parser(request, &text, prompt.opens_thought);
-        if reading::tool_grammar(request, &text, prompt.opens_thought).is_some() {
-            let hint = " as 'required', with a function, or with strict functions";
-            return Err(ParameterError::unsupported("tool_choice", hint).into());
-        }
+        let held = grammar::of(request, &text, prompt.opens_thought)?;
         let prompt = prompt.tokens;
         let max_tokens =
             output_budget::decide(&ceiling, prompt.len() as u64, request.max_tokens, request.input.param())?;
@@ -173,10 +173,19 @@ impl Pipeline {
             tenant_weight,
             n: request.n,
             billing: Some(billing(arrived)),
-            grammar: grammar::of_format(&request.response_format),
+            grammar: held.as_ref().map(|held| held.grammar.clone()),
             shown_control_tokens: reading::shown_control_tokens(request, &text),
         };
-        Ok(Prepared { generate, parser, reservation, limits, context_tokens: ceiling.context_tokens(), text })
+        let grammar_param = held.map_or("response_format", |held| held.param);
+        Ok(Prepared {
+            generate,
+            grammar_param,
+            parser,
+            reservation,
+            limits,
+            context_tokens: ceiling.context_tokens(),
+            text,
+        })
     }
 
     async fn text(&self, arrived: &Arrived, version: &PinnedVersion) -> Result<Arc<TextModel>, GatewayError> {

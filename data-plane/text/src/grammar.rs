@@ -25,6 +25,7 @@ use crate::text_model::TextModel;
 use ending::Ending;
 pub use error::GrammarError;
 pub use matcher::{GrammarMatcher, TokenMask};
+pub(crate) use source::embedded;
 pub use source::{MAX_GRAMMAR_BYTES, MAX_GRAMMAR_DEPTH};
 pub(crate) use tokens::GrammarTokens;
 
@@ -41,6 +42,20 @@ pub enum GrammarSpec {
     JsonSchema(String),
     /// What `start` of this Lark grammar derives. `%json { … }` embeds a JSON Schema, `<|name|>` is a control token.
     Lark(String),
+}
+
+impl GrammarSpec {
+    /// The right side of a Lark rule that derives the same. `None` for a grammar that has its own rules.
+    ///
+    /// # Errors
+    /// [`GrammarError`], as far as it shows before the grammar is compiled.
+    pub fn as_rule(&self) -> Result<Option<String>, GrammarError> {
+        match self {
+            Self::JsonObject => embedded(r#"{"type":"object"}"#, None).map(Some),
+            Self::JsonSchema(schema) => embedded(schema, None).map(Some),
+            Self::Lark(_) => Ok(None),
+        }
+    }
 }
 
 /// A grammar that is ready to be followed.

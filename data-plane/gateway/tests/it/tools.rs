@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 use weir_schemas::records::FinishReason as RecordedReason;
 use weir_schemas::rpc::worker::FinishReason;
+use weir_schemas::rpc::worker::grammar::Kind;
 
 use crate::support::worker::Script;
 use crate::support::{Harness, TEMPLATE, prompt_tokens};
@@ -159,4 +160,47 @@ async fn thoughts_are_apart_and_counted() {
     for charge in harness.ledger.wait_charges(2).await {
         assert_eq!((charge.data.reasoning_tokens, charge.data.generated_tokens), (3, 5));
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn calls_that_are_asked_for_reach_the_worker_as_a_grammar_and_its_refusal_the_client() {
+    let harness = Harness::new(1).await;
+    let strict = |strict: bool| {
+        let mut tools = tools();
+        tools[0]["function"]["strict"] = json!(strict);
+        tools
+    };
+    let named = json!({"type": "function", "function": {"name": "weather"}});
+    let format = json!({"type": "json_schema", "json_schema": {"name": "x", "schema": {"type": "integer"}}});
+    for change in [
+        json!({"tools": tools()}),
+        json!({"tools": tools(), "tool_choice": "required"}),
+        json!({"tools": tools(), "tool_choice": named}),
+        json!({"tools": strict(true)}),
+        json!({"tools": tools(), "response_format": format}),
+    ] {
+        assert_eq!(harness.client.chat(&harness.token, change).await.status, 200);
+    }
+    let grammars =
+        harness.workers[0].requests().into_iter().map(|sent| sent.grammar.and_then(|grammar| grammar.kind));
+    let second_rule = |kind: Option<Kind>| match kind {
+        Some(Kind::Lark(lark)) => lark.lines().nth(1).map(str::to_owned),
+        None => None,
+        Some(other) => panic!("{other:?}"),
+    };
+    let rules: Vec<_> = grammars.map(second_rule).collect();
+    let rules: Vec<_> = rules.iter().map(Option::as_deref).collect();
+    assert_eq!(
+        rules,
+        [
+            None,
+            Some("answer: framed (\"\\n\" framed)*"),
+            Some("answer: framed"),
+            Some("until_call[lazy]: SAID \"<tool_call>\""),
+            Some("answer: calls | said"),
+        ]
+    );
+    harness.workers[0].script(Script::Refuse(FinishReason::RefusedInvalid));
+    let refused = harness.client.chat(&harness.token, json!({"tools": strict(true)})).await;
+    assert_eq!((refused.error().0, refused.error().3.as_deref()), (400, Some("tools")));
 }

@@ -31,18 +31,11 @@ const COMPILE_OPTIONS: &str = "x-guidance";
 
 pub(super) fn read(spec: &GrammarSpec) -> Result<TopLevelGrammar, GrammarError> {
     match spec {
-        GrammarSpec::JsonObject => Ok(schema(json!({"type": "object"}))),
+        GrammarSpec::JsonObject => read(&GrammarSpec::JsonSchema(r#"{"type":"object"}"#.to_owned())),
         GrammarSpec::JsonSchema(text) => {
-            within("the schema's size in bytes", text.len(), MAX_GRAMMAR_BYTES)?;
-            within("the schema's depth", depth(text), MAX_GRAMMAR_DEPTH)?;
-            let mut value: Value =
-                serde_json::from_str(text).map_err(|error| GrammarError::NotJson(error.to_string()))?;
-            check(&value)?;
-            narrow_formats(&mut value);
-            if !value.is_object() {
-                return Err(GrammarError::NotASchema);
-            }
-            Ok(schema(value))
+            let mut value = read_schema(text)?;
+            default_options().apply_to(&mut value);
+            Ok(TopLevelGrammar::from_json_schema(value))
         }
         GrammarSpec::Lark(text) => {
             within("the grammar's size in bytes", text.len(), MAX_GRAMMAR_BYTES)?;
@@ -52,13 +45,29 @@ pub(super) fn read(spec: &GrammarSpec) -> Result<TopLevelGrammar, GrammarError> 
     }
 }
 
-fn schema(mut value: Value) -> TopLevelGrammar {
-    let options = JsonCompileOptions {
-        whitespace_pattern: Some(WHITE_SPACE.to_owned()),
-        ..JsonCompileOptions::default()
-    };
-    options.apply_to(&mut value);
-    TopLevelGrammar::from_json_schema(value)
+/// The right side of a Lark rule that derives the instances of a schema, which is JSON text. Without `options`
+/// they are spelt as an answer of the schema alone would be.
+pub(crate) fn embedded(schema: &str, options: Option<&JsonCompileOptions>) -> Result<String, GrammarError> {
+    let mut value = read_schema(schema)?;
+    options.unwrap_or(&default_options()).apply_to(&mut value);
+    Ok(format!("%json {value}"))
+}
+
+fn default_options() -> JsonCompileOptions {
+    JsonCompileOptions { whitespace_pattern: Some(WHITE_SPACE.to_owned()), ..JsonCompileOptions::default() }
+}
+
+fn read_schema(text: &str) -> Result<Value, GrammarError> {
+    within("the schema's size in bytes", text.len(), MAX_GRAMMAR_BYTES)?;
+    within("the schema's depth", depth(text), MAX_GRAMMAR_DEPTH)?;
+    let mut value: Value =
+        serde_json::from_str(text).map_err(|error| GrammarError::NotJson(error.to_string()))?;
+    check(&value)?;
+    narrow_formats(&mut value);
+    if !value.is_object() {
+        return Err(GrammarError::NotASchema);
+    }
+    Ok(value)
 }
 
 fn within(what: &'static str, actual: usize, limit: usize) -> Result<(), GrammarError> {

@@ -7,8 +7,11 @@
 
 use std::fmt::Write;
 
+use llguidance::JsonCompileOptions;
+
 use crate::answer_form::ToolFamily;
 use crate::chat::{Json, NO_PARAMETERS, Tool};
+use crate::grammar::{GrammarError, embedded};
 use crate::text_model::TextModel;
 
 /// How far the model is held.
@@ -25,22 +28,24 @@ pub enum ToolUse<'a> {
 
 /// Any JSON object.
 const OBJECT: &str = r#"{"type":"object"}"#;
-/// Bounded white space, as models are trained to write it: without a bound one could go on with it for ever.
-const OPTIONS: &str = "x-guidance";
-const SPACING: &str = r#""whitespace_flexible":false,"item_separator":", ?","key_separator":": ?""#;
+/// A schema with one of these says of what type its instances are.
+const SAYS_TYPE: [&str; 5] = ["type", "$ref", "anyOf", "oneOf", "allOf"];
 
 impl TextModel {
     /// The grammar for an answer that may call `tools`, which are not empty and have parsed parameters.
     ///
     /// `parallel`: whether more than one call is allowed. `opens_thought`: as [`TextModel::opens_thought`] says of the
     /// prompt.
+    ///
+    /// # Errors
+    /// A strict tool's schema asks for what cannot be enforced, as far as that shows before the grammar is compiled.
     pub fn tool_grammar(
         &self,
         tools: &[Tool],
         tool_use: ToolUse<'_>,
         parallel: bool,
         opens_thought: bool,
-    ) -> String {
+    ) -> Result<String, GrammarError> {
         let family = self.answer_form().tool_family();
         let mut rules = String::new();
         match tool_use {
@@ -64,9 +69,9 @@ impl TextModel {
             };
             let after = if after.is_empty() { String::new() } else { format!(" {}", literal(after)) };
             line(&mut rules, &format!("call_{at}: {} arguments_{at}{after}", literal(&before)));
-            line(&mut rules, &format!("arguments_{at}: %json {}", schema(tool, tool_use)));
+            line(&mut rules, &format!("arguments_{at}: {}", arguments(tool, tool_use)?));
         }
-        self.grammar_after_thought(&rules, opens_thought)
+        Ok(self.grammar_after_thought(&rules, opens_thought))
     }
 
     /// `rules`, which define `answer`, for an answer before which the model may think. One whose prompt opens a thought
@@ -194,24 +199,31 @@ impl Frame {
     }
 }
 
-/// The schema of a tool's arguments with how it is to be taken.
-fn schema(tool: &Tool, tool_use: ToolUse<'_>) -> String {
-    let how = match (tool.strict, tool_use) {
-        (true, _) => format!("{{{SPACING}}}"),
-        (false, ToolUse::Required) => format!("{{{SPACING},\"lenient\":true}}"),
-        (false, ToolUse::Free | ToolUse::Or(_)) => return OBJECT.to_owned(),
+/// What derives a tool's arguments: as its schema has it, as far as the schema can be enforced, or any.
+fn arguments(tool: &Tool, tool_use: ToolUse<'_>) -> Result<String, GrammarError> {
+    let options = JsonCompileOptions {
+        // As models are trained to write arguments, and bounded: without a bound white space could go on for ever.
+        whitespace_flexible: false,
+        item_separator: ", ?".to_owned(),
+        key_separator: ": ?".to_owned(),
+        lenient: !tool.strict,
+        ..JsonCompileOptions::default()
     };
-    let Some(Json::Object(mut entries)) = Json::parse(tool.parameters.as_deref().unwrap_or(NO_PARAMETERS))
-    else {
-        return OBJECT.to_owned();
-    };
-    entries.retain(|(key, _)| key != OPTIONS);
+    if !tool.strict && tool_use != ToolUse::Required {
+        return embedded(OBJECT, Some(&options));
+    }
+    let mut schema = Json::parse(tool.parameters.as_deref().unwrap_or(NO_PARAMETERS));
     // A tool's arguments are an object even where its schema does not say so.
-    if !entries.iter().any(|(key, _)| matches!(key.as_str(), "type" | "$ref" | "anyOf" | "oneOf" | "allOf")) {
+    if let Some(Json::Object(entries)) = &mut schema
+        && !entries.iter().any(|(key, _)| SAYS_TYPE.contains(&key.as_str()))
+    {
         entries.insert(0, ("type".to_owned(), Json::Text("object".to_owned())));
     }
-    entries.extend(Json::parse(&how).map(|how| (OPTIONS.to_owned(), how)));
-    serde_json::to_string(&Json::Object(entries)).expect("JSON always has a JSON form")
+    let text = serde_json::to_string(&schema).expect("JSON always has a JSON form");
+    match embedded(&text, Some(&options)) {
+        Err(_) if !tool.strict => embedded(OBJECT, Some(&options)),
+        outcome => outcome,
+    }
 }
 
 /// A text in a rule: Lark's strings are JSON's.
@@ -240,7 +252,7 @@ mod tests {
     }
 
     fn tools() -> Vec<Tool> {
-        let parameters = r#"{"type":"object","properties":{"b":{"type":"string"},"a":{"type":"integer"}},"x-guidance":{}}"#;
+        let parameters = r#"{"type":"object","properties":{"b":{"type":"string"},"a":{"type":"integer"}}}"#;
         vec![
             Tool { name: "f".into(), parameters: Some(parameters.into()), strict: true, ..Tool::default() },
             Tool { name: "g".into(), ..Tool::default() },
@@ -253,34 +265,36 @@ mod tests {
 
     #[test]
     fn required_calls_of_hermes() {
-        let grammar = model(HERMES, &[]).tool_grammar(&tools(), ToolUse::Required, true, false);
-        let spacing =
-            r#""x-guidance":{"whitespace_flexible":false,"item_separator":", ?","key_separator":": ?""#;
+        let grammar = |tool_use, parallel| {
+            model(HERMES, &[]).tool_grammar(&tools(), tool_use, parallel, false).unwrap()
+        };
+        let required = grammar(ToolUse::Required, true);
+        let rules = lines(&required);
         assert_eq!(
-            lines(&grammar),
+            rules[..5],
             [
                 "start: answer",
                 r#"answer: framed ("\n" framed)*"#,
                 r#"framed: "<tool_call>" "\n" call "\n" "</tool_call>""#,
                 "call: call_0 | call_1",
                 r#"call_0: "{\"name\": \"f\", \"arguments\": " arguments_0 "}""#,
-                &format!(
-                    r#"arguments_0: %json {{"type":"object","properties":{{"b":{{"type":"string"}},"a":{{"type":"integer"}}}},{spacing}}}}}"#
-                ),
-                r#"call_1: "{\"name\": \"g\", \"arguments\": " arguments_1 "}""#,
-                &format!(
-                    r#"arguments_1: %json {{"type":"object","properties":{{}},{spacing},"lenient":true}}}}"#
-                ),
-                "TEXT: /(?s:.*)/",
             ]
         );
-        let or = model(HERMES, &[]).tool_grammar(&tools(), ToolUse::Or("%json {}"), true, false);
+        let schema = |at: usize, name: &str| -> serde_json::Value {
+            serde_json::from_str(rules[at].strip_prefix(&format!("{name}: %json ")).unwrap()).unwrap()
+        };
+        let (strict, lenient) = (schema(5, "arguments_0"), schema(7, "arguments_1"));
         assert_eq!(
-            lines(&or)[1..4],
+            (&strict["properties"]["b"]["type"], &lenient["type"]),
+            (&"string".into(), &"object".into())
+        );
+        let options = |schema: &serde_json::Value| schema["x-guidance"]["lenient"].as_bool();
+        assert_eq!((options(&strict), options(&lenient)), (Some(false), Some(true)));
+        assert_eq!(lines(&grammar(ToolUse::Required, false))[1], "answer: framed");
+        assert_eq!(
+            lines(&grammar(ToolUse::Or("%json {}"), true))[1..4],
             ["answer: calls | said", "said: %json {}", r#"calls: framed ("\n" framed)*"#]
         );
-        let one = model(HERMES, &[]).tool_grammar(&tools(), ToolUse::Required, false, false);
-        assert_eq!(lines(&one)[1], "answer: framed");
     }
 
     #[test]
@@ -288,19 +302,17 @@ mod tests {
         let mistral = "{% for t in tools %}{{ t }}{% endfor %}[TOOL_CALLS]";
         let model = model(mistral, &["[TOOL_CALLS]"]);
         let id = model.mark_token("[TOOL_CALLS]").unwrap();
-        let required = model.tool_grammar(&tools()[1..], ToolUse::Required, true, false);
+        let required = model.tool_grammar(&tools()[1..], ToolUse::Required, true, false).unwrap();
         assert_eq!(lines(&required)[1], format!(r#"answer: <[{id}]> "[" call (", " call)* "]""#));
-        let free = model.tool_grammar(&tools()[1..], ToolUse::Free, false, false);
+        let free = model.tool_grammar(&tools()[1..], ToolUse::Free, false, false).unwrap();
         assert_eq!(
-            lines(&free)[1..],
+            lines(&free)[1..6],
             [
                 "said: SAID",
                 &format!(r#"answer: (SAID <[{id}]> "[" call "]")? said"#),
                 "SAID: /(?s:.*)/",
                 "call: call_0",
                 r#"call_0: "{\"name\": \"g\", \"arguments\": " arguments_0 "}""#,
-                r#"arguments_0: %json {"type":"object"}"#,
-                "TEXT: /(?s:.*)/",
             ]
         );
     }

@@ -1,5 +1,6 @@
 //! Answers held to grammars, with tokens chosen at random, whatever a model would have liked to say.
 
+mod calls;
 mod hostile;
 mod schemas;
 mod small_vocabulary;
