@@ -7,7 +7,7 @@ WEIR := $(TARGET_DIR)/release/weir
 # Set where a Kafka broker of our own is wanted.
 KAFKA := $(filter-out 0,$(WITH_KAFKA))
 
-.PHONY: help up down test check faults bench bench-engine bench-step-loop openapi models smollm2 install kafka kernels gpu build
+.PHONY: help up down test check faults bench bench-engine bench-step-loop jsonschemabench openapi models smollm2 install kafka kernels gpu build
 
 help: ## What there is
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | sort
@@ -56,6 +56,10 @@ bench-engine: install models ## Aggregate decode beside llama.cpp's batched benc
 
 bench-step-loop: install ## The host's share of a step: 256 sequences on a simulated device that takes no time
 	$(CARGO) run --release -q -p weir-worker --example step_loop_bench
+
+jsonschemabench: ## Compile, walk and validate every schema of JSONSchemaBench (DIR=its folder)
+	@$(if $(DIR),,echo "jsonschemabench: give the folder of its schemas, DIR=…"; exit 1)
+	$(CARGO) run --release -q -p weir-text --example jsonschemabench '$(DIR)'
 
 kernels: ## Compile the CUDA kernels ahead, and hold what the compiler made of them (no GPU needed)
 	@data-plane/kernels/compile.sh
