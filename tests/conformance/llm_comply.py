@@ -7,8 +7,15 @@ from pathlib import Path
 
 import checks
 
+# All but chat-tool-calling: it bounds no length, and the smallest of chat models may write a call's argument for minutes.
+# The other suites call tools.
+TESTS = (
+    "chat-basic-response", "chat-system-prompt", "chat-multi-turn", "chat-streaming-response", "chat-streaming-usage",
+    "chat-image-input", "chat-reasoning-summary", "chat-error-handling",
+)
+
 tester = Path(sys.executable).parent / "llm-comply"
-arguments = ["run", "--format", "openai-chat", "--json", "--timeout", "240"]
+arguments = ["run", "--format", "openai-chat", "--json", "--timeout", "240", "--filter", ",".join(TESTS)]
 where = ["--base-url", checks.BASE_URL, "--api-key", checks.API_KEY, "--model", checks.MODEL]
 finished = subprocess.run([tester, *arguments, *where], capture_output=True, text=True, check=False)
 results = json.loads(finished.stdout)
