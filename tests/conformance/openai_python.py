@@ -142,7 +142,7 @@ def sampling_parameters() -> None:
 
 def tools_whole() -> None:
     body = {"messages": [{"role": "user", "content": "What is the weather in Rome?"}], "tools": [WEATHER],
-            "tool_choice": {"type": "function", "function": {"name": "get_weather"}}, "max_tokens": 80}
+            "tool_choice": {"type": "function", "function": {"name": "get_weather"}}, "max_tokens": 80, "temperature": 0}
     choice = whole(body).choices[0]
     call = choice.message.tool_calls[0]
     assert call.type == "function" and call.function.name == "get_weather", call
@@ -152,7 +152,7 @@ def tools_whole() -> None:
 
 def tools_streamed() -> None:
     body = {"messages": [{"role": "user", "content": "What is the weather in Rome?"}], "tools": [WEATHER],
-            "tool_choice": "required", "max_tokens": 80}
+            "tool_choice": "required", "parallel_tool_calls": False, "max_tokens": 80, "temperature": 0}
     deltas = [choice.delta for chunk in streamed(body) for choice in chunk.choices]
     calls = [call for delta in deltas for call in delta.tool_calls or []]
     assert [call.function.name for call in calls if call.function.name] == ["get_weather"], calls
@@ -178,7 +178,8 @@ class City(BaseModel):
 
 def json_schema() -> None:
     answer = client.chat.completions.parse(
-        model=MODEL, messages=[{"role": "user", "content": "A city as JSON."}], response_format=City, max_tokens=100
+        model=MODEL, messages=[{"role": "user", "content": "A city as JSON."}], response_format=City, max_tokens=100,
+        temperature=0,
     )
     assert isinstance(answer.choices[0].message.parsed, City), answer
 

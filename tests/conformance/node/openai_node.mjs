@@ -51,13 +51,13 @@ const checks = {
     }
   },
   async choices_and_logprobs() {
-    const answer = await client.chat.completions.create({ model, messages, max_tokens: 4, n: 2, logprobs: true });
+    const answer = await client.chat.completions.create({ model, messages, max_tokens: 4, n: 2, seed: 7, logprobs: true });
     assert.equal(answer.choices.length, 2);
     assert.equal(answer.choices[1].logprobs.content.length, 4);
   },
   async tool_calls() {
-    const body = { model, messages: [{ role: "user", content: "The weather in Rome?" }], tools, max_tokens: 80 };
-    const stream = client.chat.completions.stream({ ...body, tool_choice: "required" });
+    const body = { model, messages: [{ role: "user", content: "The weather in Rome?" }], tools, max_tokens: 80, temperature: 0 };
+    const stream = client.chat.completions.stream({ ...body, tool_choice: "required", parallel_tool_calls: false });
     const message = await stream.finalMessage();
     assert.equal(message.tool_calls[0].function.name, "get_weather");
     assert.deepEqual(Object.keys(JSON.parse(message.tool_calls[0].function.arguments)), ["city"]);
@@ -73,6 +73,7 @@ const checks = {
       model,
       messages: [{ role: "user", content: "A city as JSON." }],
       max_tokens: 100,
+      temperature: 0,
       response_format: { type: "json_schema", json_schema: { name: "city", strict: true, schema } },
     });
     assert.deepEqual(Object.keys(JSON.parse(answer.choices[0].message.content)).sort(), ["name", "population"]);
