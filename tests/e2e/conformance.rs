@@ -1,16 +1,15 @@
-//! Conformance by others' tests: the gateway's own document, OpenAI's own clients for Python and Node, LangChain's chat model, an independent tester.
-//! What is not supported stands in a fixed list with its reason; anything else that fails, or that is on the list and
+//! Conformance: the gateway's own document, and others' tests: OpenAI's clients for Python and Node, LangChain's chat model,
+//! an independent tester. What is not supported stands in a fixed list with its reason; anything else that fails, or that is on the list and
 //! passes, fails this test. The results are the table of `docs/conformance.md`.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use std::path::Path;
-use std::process::Command;
 
 use serde::Deserialize;
 use serde_json::json;
 use weir_tests::api::Api;
-use weir_tests::installation::{Installation, MODEL, repository};
+use weir_tests::conformance::{run_node, run_python};
+use weir_tests::installation::{Installation, repository};
 
 #[derive(Debug, Deserialize)]
 struct Checked {
@@ -20,35 +19,11 @@ struct Checked {
     detail: String,
 }
 
-fn run(program: &Path, script: &Path, installation: &Installation, key: &str) -> Vec<Checked> {
-    assert!(
-        program.is_file() || program.components().count() == 1,
-        "{program:?} is missing: see deploy/setup"
-    );
-    let output = Command::new(program)
-        .arg(script)
-        .env("WEIR_BASE_URL", &installation.env["WEIR_BASE_URL"])
-        .env("WEIR_API_KEY", key)
-        .env("WEIR_MODEL", MODEL)
-        .output()
-        .unwrap();
-    assert!(output.status.success(), "{script:?}: {}", String::from_utf8_lossy(&output.stderr));
-    let lines = String::from_utf8(output.stdout).unwrap();
-    lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
-}
-
 fn all(installation: &Installation, key: &str) -> Vec<Checked> {
-    let folder = repository().join("tests/conformance");
-    let python = repository().join(".cache/venv-tests/bin/python");
-    let mut checked = Vec::new();
-    for script in ["openapi_document.py", "openai_python.py", "langchain_client.py", "llm_comply.py"] {
-        checked.extend(run(&python, &folder.join(script), installation, key));
-    }
-    // Node looks for packages beside the script.
-    let script = repository().join(".cache/node-tests/openai_node.mjs");
-    std::fs::copy(folder.join("node/openai_node.mjs"), &script).expect("run deploy/setup/test-node.sh first");
-    checked.extend(run(Path::new("node"), &script, installation, key));
-    checked
+    let scripts = ["openapi_document.py", "openai_python.py", "langchain_client.py", "llm_comply.py"];
+    let mut said: Vec<_> = scripts.iter().flat_map(|script| run_python(script, installation, key)).collect();
+    said.extend(run_node("openai_node.mjs", installation, key));
+    said.into_iter().map(|line| serde_json::from_value(line).unwrap()).collect()
 }
 
 fn table(checked: &[Checked], unsupported: &BTreeMap<String, String>) -> String {

@@ -2,29 +2,14 @@
 //! count by the reference tokenizer and the reference model. The clients are OpenAI's own.
 
 use std::collections::HashMap;
-use std::process::Command;
 
 use reqwest::Method;
 use rust_decimal::Decimal;
 use serde_json::{Value, json};
 use weir_tests::api::Api;
-use weir_tests::installation::{Installation, MODEL, repository};
+use weir_tests::conformance::run_python;
+use weir_tests::installation::Installation;
 use weir_tests::ledger::Ledger;
-
-fn run_clients(installation: &Installation, key: &str) -> Vec<Value> {
-    let python = repository().join(".cache/venv-tests/bin/python");
-    assert!(python.is_file(), "the test clients are missing: run deploy/setup/test-python.sh");
-    let output = Command::new(python)
-        .arg(repository().join("tests/conformance/openai_client.py"))
-        .env("WEIR_BASE_URL", &installation.env["WEIR_BASE_URL"])
-        .env("WEIR_API_KEY", key)
-        .env("WEIR_MODEL", MODEL)
-        .output()
-        .unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    let lines = String::from_utf8(output.stdout).unwrap();
-    lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
-}
 
 #[tokio::test(flavor = "multi_thread")]
 async fn clients_ledger_workers_and_reference_count_the_same() {
@@ -33,7 +18,7 @@ async fn clients_ledger_workers_and_reference_count_the_same() {
     let tenant = operator.create_tenant("counts", json!({}), chrono::Utc::now()).await;
     let key = operator.create_key(&tenant.id, &["inference"], chrono::Utc::now()).await;
     let token = key["token"].as_str().unwrap().to_owned();
-    let answers = tokio::task::block_in_place(|| run_clients(&installation, &token));
+    let answers = tokio::task::block_in_place(|| run_python("openai_client.py", &installation, &token));
     assert!(answers.len() >= 40, "only {} answers", answers.len());
     let stops = answers.iter().filter(|answer| answer["expected_reason"] == "stop").count();
     assert!(stops >= 8, "only {stops} answers that end by themselves");

@@ -11,6 +11,7 @@
 
 pub mod api;
 pub mod cluster;
+pub mod conformance;
 pub mod faults;
 pub mod installation;
 pub mod json_schema;

@@ -13,9 +13,9 @@ use std::path::PathBuf;
 use std::time::Instant;
 
 use weir_engine::executor::cpu::{CpuConfig, CpuExecutor};
-use weir_engine::{Engine, EngineConfig, Executor, SamplingParams, SequenceEvent};
+use weir_engine::{Engine, EngineConfig, Executor, SamplingParams, SequenceEvent, SequenceRequest};
 
-use streams::{TakeAll, prompt, request};
+use streams::{TakeAll, prompt};
 
 struct Arguments {
     model: PathBuf,
@@ -35,7 +35,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         for stream in 0..*streams {
             let prompt = prompt(stream, arguments.prompt_tokens, engine.capacity().vocab_size);
             let max_tokens = arguments.prompt_tokens + 2 * arguments.timed_steps;
-            engine.add(request(prompt, max_tokens, SamplingParams::GREEDY), TakeAll)?;
+            engine.add(SequenceRequest::new(prompt, max_tokens, SamplingParams::GREEDY), TakeAll)?;
         }
         let (prefill_tokens_per_s, decode_tokens_per_s) = measure(&mut engine, &arguments, *streams)?;
         println!(

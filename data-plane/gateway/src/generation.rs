@@ -60,7 +60,7 @@ pub(crate) struct Admitted {
     pub(crate) context_tokens: u64,
     pub(crate) param: &'static str,
     /// The parameter that asked for the grammar, if there is one.
-    pub(crate) grammar_param: &'static str,
+    pub(crate) grammar_param: Option<&'static str>,
     /// Reads each choice; without one all text is content.
     pub(crate) parser: Option<AnswerParser>,
 }
@@ -203,15 +203,9 @@ impl Generation {
             WireReason::Error | WireReason::Unspecified => {
                 Outcome::Fault(FinishReason::Error, GatewayError::EngineFailed)
             }
-            WireReason::RefusedInvalid if self.running.as_ref()?.admitted.generate.grammar.is_some() => {
-                let param = self.running.as_ref()?.admitted.grammar_param;
-                let message = format!("Invalid '{param}': {}.", finished.message);
-                let error = ParameterError::invalid(param, message);
-                Outcome::Fault(FinishReason::Rejected, error.into())
-            }
             WireReason::RefusedInvalid => {
-                tracing::error!("a worker refused a request as invalid that this gateway had checked");
-                Outcome::Fault(FinishReason::Rejected, GatewayError::EngineFailed)
+                let error = self.running.as_ref()?.admitted.invalid(finished);
+                Outcome::Fault(FinishReason::Rejected, error)
             }
             WireReason::RefusedNeverFits => {
                 let admitted = &self.running.as_ref()?.admitted;
@@ -325,6 +319,15 @@ impl Running {
 }
 
 impl Admitted {
+    /// Grammars are compiled at the worker; all else was checked here.
+    fn invalid(&self, finished: &Finished) -> GatewayError {
+        let Some(param) = self.grammar_param else {
+            tracing::error!("a worker refused a request as invalid that this gateway had checked");
+            return GatewayError::EngineFailed;
+        };
+        ParameterError::invalid(param, format!("Invalid '{param}': {}.", finished.message)).into()
+    }
+
     fn too_long(&self, limit_tokens: u64) -> GatewayError {
         GatewayError::ContextLength {
             limit_tokens,

@@ -74,7 +74,7 @@ pub(crate) struct Started {
 #[derive(Debug)]
 struct Prepared {
     generate: Generate,
-    grammar_param: &'static str,
+    grammar_param: Option<&'static str>,
     parser: Option<AnswerParser>,
     reservation: Reservation,
     limits: LimitStates,
@@ -148,6 +148,7 @@ impl Pipeline {
         let prompt = self.tokeniser.tokenise(text.clone(), input, tools, context, arrived.at).await?;
         let parser = reading::parser(request, &text, prompt.opens_thought);
         let held = grammar::of(request, &text, prompt.opens_thought)?;
+        let (grammar, grammar_param) = held.map(|held| (held.grammar, held.param)).unzip();
         let prompt = prompt.tokens;
         let max_tokens =
             output_budget::decide(&ceiling, prompt.len() as u64, request.max_tokens, request.input.param())?;
@@ -173,10 +174,9 @@ impl Pipeline {
             tenant_weight,
             n: request.n,
             billing: Some(billing(arrived)),
-            grammar: held.as_ref().map(|held| held.grammar.clone()),
+            grammar,
             shown_control_tokens: reading::shown_control_tokens(request, &text),
         };
-        let grammar_param = held.map_or("response_format", |held| held.param);
         Ok(Prepared {
             generate,
             grammar_param,

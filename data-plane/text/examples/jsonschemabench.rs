@@ -6,12 +6,16 @@
 //! The folder holds `*.json` files, in folders of its own or not: each a schema, or what the benchmark keeps beside one under
 //! `schema` or `json_schema`.
 
+#[path = "shared/draw.rs"]
+mod draw;
+
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use draw::{Random, draw};
 use serde_json::Value;
 use weir_text::{Grammar, GrammarMatcher, GrammarSpec, ModelText, TextModel};
 
@@ -68,12 +72,12 @@ fn run(model: &TextModel, path: &Path, seed: u64) -> String {
     };
     let shortest = grammar.shortest_answer();
     let mut matcher = GrammarMatcher::new(grammar, Some(BUDGET));
-    let (mut tokens, mut random) = (Vec::new(), seed);
+    let (mut tokens, mut random) = (Vec::new(), Random::new(seed));
     for _ in 0..BUDGET {
         if matcher.must_end() {
             break;
         }
-        let Some(token) = choose(&matcher.mask(), &mut random) else { return "failed on the way".to_owned() };
+        let Some(token) = draw(&matcher.mask(), &mut random) else { return "failed on the way".to_owned() };
         tokens.push(token);
         matcher.consume(token);
     }
@@ -104,18 +108,4 @@ fn schema(text: &[u8]) -> Option<Value> {
         Some(schema @ Value::Object(_)) => Some(schema.clone()),
         _ => value.is_object().then_some(value),
     }
-}
-
-/// Any of the tokens, by xorshift64*.
-fn choose(mask: &[u32], random: &mut u64) -> Option<u32> {
-    *random ^= *random >> 12;
-    *random ^= *random << 25;
-    *random ^= *random >> 27;
-    let bits = |(word, bits): (u32, &u32)| {
-        let bits = *bits;
-        (0..32).filter(move |bit| bits >> bit & 1 == 1).map(move |bit| word * 32 + bit)
-    };
-    let allowed: Vec<u32> = (0..).zip(mask).flat_map(bits).collect();
-    let drawn = random.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 33;
-    usize::try_from(drawn).ok().and_then(|drawn| allowed.get(drawn % allowed.len().max(1)).copied())
 }

@@ -2,10 +2,14 @@
 //!
 //!     cargo run --release -p weir-text --example mask_bench
 
+#[path = "shared/draw.rs"]
+mod draw;
+
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use draw::{Random, draw};
 use weir_text::{Grammar, GrammarMatcher, GrammarSpec, ModelText, TextModel};
 
 const MODEL: &[u8] = include_bytes!("../tests/fixtures/smollm2.model_text.json");
@@ -52,7 +56,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         let start = Instant::now();
         let grammar = Grammar::compile(&model, &spec)?;
         times[0].push(start.elapsed());
-        let mut random = seed;
+        let mut random = Random::new(seed);
         for _ in 0..WALKS {
             for (kind, budget) in [(1, None), (2, Some(BUDGET))] {
                 // Compiled anew, as for each request.
@@ -65,8 +69,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
                     if took > slowest.0 {
                         slowest = (took, format!("{path:?} with a budget of {budget:?}"));
                     }
+                    let token = draw(&mask, &mut random).ok_or("a mask allows no token")?;
                     let start = Instant::now();
-                    matcher.consume(choose(&mask, &mut random));
+                    matcher.consume(token);
                     times[3].push(start.elapsed());
                     if matcher.must_end() {
                         break;
@@ -82,22 +87,4 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     }
     writeln!(out, "slowest mask: {:?}, {}", slowest.0, slowest.1)?;
     Ok(())
-}
-
-/// Any of the tokens, by xorshift64*.
-fn choose(mask: &[u32], random: &mut u64) -> u32 {
-    *random ^= *random >> 12;
-    *random ^= *random << 25;
-    *random ^= *random >> 27;
-    let allowed: u32 = mask.iter().map(|word| word.count_ones()).sum();
-    let mut left = (random.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 33) % u64::from(allowed.max(1));
-    for (word, bits) in (0..).zip(mask) {
-        for bit in (0..32).filter(|bit| bits >> bit & 1 == 1) {
-            if left == 0 {
-                return word * 32 + bit;
-            }
-            left -= 1;
-        }
-    }
-    u32::MAX
 }

@@ -165,17 +165,15 @@ impl<'a> Gateway<'a> {
         let prompt = (0..shared + own).map(|at| if at < shared { tenant + at } else { first * 31 + at });
         let stop =
             if self.random(4) == 0 { vec!["qu".to_owned(), "\n\nUser:".to_owned()] } else { Vec::new() };
+        let prompt = prompt.map(|token| u32::try_from(token % u64::from(VOCAB_SIZE)).unwrap()).collect();
+        let max_tokens = u32::try_from(64 + self.random(896)).unwrap();
+        let sampling = SamplingParams { seed: first, ..SamplingParams::GREEDY };
         let sequence = SequenceRequest {
-            prompt: prompt.map(|token| u32::try_from(token % u64::from(VOCAB_SIZE)).unwrap()).collect(),
-            max_tokens: u32::try_from(64 + self.random(896)).unwrap(),
-            sampling: SamplingParams { seed: first, ..SamplingParams::GREEDY },
-            logit_bias: Vec::new(),
-            is_constrained: false,
             stop_tokens: self.text.eos_ids().to_vec(),
             cache_salt: [u8::try_from(tenant).unwrap(); 32],
             tenant: TenantIndex(tenant),
-            tenant_weight: 1,
             class: if self.random(8) == 0 { Class::Batch } else { Class::Interactive },
+            ..SequenceRequest::new(prompt, max_tokens, sampling)
         };
         LocalRequest {
             handle,

@@ -6,12 +6,12 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 use weir_engine::executor::cuda::CudaExecutor;
 use weir_engine::model::ModelFile;
-use weir_engine::{Engine, EngineConfig, Executor, SamplingParams, SequenceEvent, TokenId};
+use weir_engine::{Engine, EngineConfig, Executor, SamplingParams, SequenceEvent, SequenceRequest, TokenId};
 use weir_kernels::cuda::ops::{ActivationType, KvElement};
 
 use super::Outcome;
 use super::model::config;
-use super::streams::{TakeAll, request};
+use super::streams::TakeAll;
 
 /// Tokens of an answer: as many as the committed fixtures have.
 const TOKENS: u32 = 64;
@@ -57,7 +57,7 @@ pub(crate) fn run((model, prompts, out): (&Path, &Path, &Path), is_tiny: bool) -
     let mut answers = BTreeMap::new();
     for Prompt { name, ids } in prompts {
         let sampling = SamplingParams { logprobs: Some(TOP), ..SamplingParams::GREEDY };
-        let request = request(ids.clone(), tokens, sampling);
+        let request = SequenceRequest::new(ids.clone(), tokens, sampling);
         let id = engine.add(request, TakeAll)?;
         answers.insert(id, Answer { name, prompt: ids, ..Answer::default() });
     }

@@ -6,13 +6,14 @@ use std::error::Error;
 use weir_engine::executor::cuda::CudaExecutor;
 use weir_engine::model::ModelFacts;
 use weir_engine::{
-    Engine, EngineConfig, Executor, SamplingParams, SequenceEvent, SequenceId, TokenId, TokenLogprobs,
+    Engine, EngineConfig, Executor, SamplingParams, SequenceEvent, SequenceId, SequenceRequest, TokenId,
+    TokenLogprobs,
 };
 use weir_kernels::quant::GgmlType;
 
 use super::Outcome;
 use super::model::{config, llama_8b};
-use super::streams::{TakeAll, prompt, request};
+use super::streams::{TakeAll, prompt};
 
 type Answers = BTreeMap<SequenceId, Vec<(TokenId, Option<TokenLogprobs>)>>;
 
@@ -48,7 +49,7 @@ fn answers(executor: CudaExecutor, streams: u32, tokens: u32) -> Result<Answers,
     for stream in 0..streams {
         let sampling = SamplingParams { logprobs: Some(2), ..SamplingParams::GREEDY };
         let prompt = prompt(stream, 1 + 7 * stream, capacity.vocab_size);
-        let request = request(prompt, tokens + stream, sampling);
+        let request = SequenceRequest::new(prompt, tokens + stream, sampling);
         answers.insert(engine.add(request, TakeAll)?, Vec::new());
     }
     while engine.has_work() {

@@ -6,14 +6,16 @@ use std::time::Instant;
 
 use weir_engine::executor::cuda::{CudaConfig, CudaExecutor, random_weight_bytes};
 use weir_engine::model::ModelFacts;
-use weir_engine::{Engine, EngineConfig, Executor, SamplingParams, SequenceEvent, SequenceId};
+use weir_engine::{
+    Engine, EngineConfig, Executor, SamplingParams, SequenceEvent, SequenceId, SequenceRequest,
+};
 use weir_kernels::cuda::ops::Weight;
 use weir_kernels::cuda::{Device, Peaks};
 use weir_kernels::quant::GgmlType;
 
 use super::model::{config, llama_8b};
 use super::report::{Measurement, Work};
-use super::streams::{TakeAll, prompt, request};
+use super::streams::{TakeAll, prompt};
 use super::{Outcome, peaks};
 
 /// Bytes of a key's or value's component.
@@ -117,7 +119,7 @@ fn measure(
     let started = Instant::now();
     for stream in 0..streams {
         let prompt = prompt(1 + stream + 1000 * streams, prompt_tokens, vocab_size);
-        let request = request(prompt, 8 * timed_steps, SamplingParams::GREEDY);
+        let request = SequenceRequest::new(prompt, 8 * timed_steps, SamplingParams::GREEDY);
         lengths.insert(engine.add(request, TakeAll)?, 0);
     }
     while lengths.values().any(|length| *length == 0) {

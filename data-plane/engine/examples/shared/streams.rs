@@ -1,6 +1,6 @@
 //! The streams of a bench: prompts of any length that share nothing, and answers that no text ends.
 
-use weir_engine::{Class, Commit, SamplingParams, SequenceRequest, TenantIndex, TokenId, Verdict};
+use weir_engine::{Commit, TokenId, Verdict};
 
 /// Takes every token: there is no text.
 pub(crate) struct TakeAll;
@@ -15,19 +15,4 @@ impl Commit for TakeAll {
 /// cache.
 pub(crate) fn prompt(stream: u32, prompt_tokens: u32, vocab_size: u32) -> Vec<TokenId> {
     (0..prompt_tokens).map(|position| (stream * 7919 + position * 104_729 + 17) % vocab_size).collect()
-}
-
-pub(crate) fn request(prompt: Vec<TokenId>, max_tokens: u32, sampling: SamplingParams) -> SequenceRequest {
-    SequenceRequest {
-        prompt,
-        max_tokens,
-        sampling,
-        logit_bias: Vec::new(),
-        is_constrained: false,
-        stop_tokens: Vec::new(),
-        cache_salt: [0; 32],
-        tenant: TenantIndex(0),
-        tenant_weight: 1,
-        class: Class::Interactive,
-    }
 }

@@ -43,6 +43,24 @@ pub struct SequenceRequest {
     pub class: Class,
 }
 
+impl SequenceRequest {
+    /// The only tenant's, interactive, free in what it says, and ended by its length alone.
+    pub fn new(prompt: Vec<TokenId>, max_tokens: u32, sampling: SamplingParams) -> Self {
+        Self {
+            prompt,
+            max_tokens,
+            sampling,
+            logit_bias: Vec::new(),
+            is_constrained: false,
+            stop_tokens: Vec::new(),
+            cache_salt: [0; 32],
+            tenant: TenantIndex(0),
+            tenant_weight: 1,
+            class: Class::Interactive,
+        }
+    }
+}
+
 /// What the outside decides about a token while it is being committed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {

@@ -13,7 +13,6 @@ use weir_engine::{
 use weir_stand_in::{Failure, StandIn};
 
 use crate::golden::fixture::{config as reference_config, golden, model_path};
-use crate::support::harness::request_of;
 
 /// Most that a log-probability may differ from the reference's: activations are rounded to sixteen bits some 200 times.
 const LOGPROB_TOLERANCE: f32 = 0.05;
@@ -51,7 +50,7 @@ pub(crate) fn config() -> CudaConfig {
 }
 
 pub(crate) fn request(prompt: &[TokenId], max_tokens: u32, sampling: SamplingParams) -> SequenceRequest {
-    request_of(prompt.to_vec(), max_tokens, sampling)
+    SequenceRequest::new(prompt.to_vec(), max_tokens, sampling)
 }
 
 /// Tokens and log-probabilities of each request, all of them running together.

@@ -1,6 +1,7 @@
 //! `response_format`: what an answer has to be. What a schema or a grammar means is for the compiler of grammars to say.
 
 use serde_json::value::RawValue;
+use weir_text::MAX_GRAMMAR_BYTES;
 
 use super::parameter::{Parameter, ParameterError};
 use super::sampling::nested;
@@ -8,8 +9,6 @@ use super::{Input, ResponseFormat};
 
 /// OpenAI's bound on a schema's name.
 const MAX_NAME_CHARS: usize = 64;
-/// Bounds what one request may ask to be compiled.
-const MAX_SCHEMA_BYTES: usize = 128 << 10;
 
 const TYPES: &str = "'text', 'json_object', 'json_schema' and 'grammar'";
 
@@ -89,11 +88,11 @@ fn object<'a>(parameter: &Parameter<'a>) -> Result<&'a RawValue, ParameterError>
 }
 
 fn check_size(parameter: &Parameter<'_>) -> Result<(), ParameterError> {
-    if parameter.raw.get().len() <= MAX_SCHEMA_BYTES {
+    if parameter.raw.get().len() <= MAX_GRAMMAR_BYTES {
         return Ok(());
     }
     let name = parameter.name;
-    let message = format!("Invalid '{name}': longer than {MAX_SCHEMA_BYTES} bytes.");
+    let message = format!("Invalid '{name}': longer than {MAX_GRAMMAR_BYTES} bytes.");
     Err(ParameterError::new(name, "string_above_max_length", message))
 }
 

@@ -7,6 +7,7 @@ mod fixtures;
 mod grammar;
 mod hostile;
 mod reference;
+mod scripts;
 mod splits;
 mod templates;
 mod tools;

@@ -6,17 +6,14 @@ use proptest::prelude::*;
 use weir_text::{Detokenizer, StopMatcher, TextModel};
 
 use crate::fixtures::{GEMMA3, SMOLLM2};
+use crate::scripts::{KINDS, run_of_text};
 
-/// Latin, Han, Hangul (composed and not), emoji with joiners, code, whitespace.
+/// Many scripts, and code.
 fn any_text() -> impl Strategy<Value = String> {
     let part = prop_oneof![
-        "[a-zA-Zéüß ,.!?']{1,12}",
-        "[一-龥。，]{1,6}",
-        "[가-힣ᄀ-하-ᅵ]{1,6}",
-        prop::sample::select(vec!["👨‍👩‍👧‍👦", "🏳️‍🌈", "👍🏽", "🇩🇪", "❤️", "e\u{301}\u{302}"]).prop_map(str::to_owned),
-        "[ \n\t]{1,5}",
-        "[(){};=<|>0-9]{1,8}",
-        "\\PC{1,4}",
+        KINDS => run_of_text(),
+        1 => "[(){};=<|>0-9]{1,8}",
+        1 => "\\PC{1,4}",
     ];
     prop::collection::vec(part, 0..12).prop_map(|parts| parts.concat())
 }

@@ -51,7 +51,12 @@ pub(super) async fn start(service: &WorkerService, session: &Arc<Session>, gener
 
 /// One for each choice.
 fn handles(generate: &Generate) -> std::ops::Range<u64> {
-    generate.handle..generate.handle.saturating_add(u64::from(generate.n.clamp(1, CHOICES_MAX)))
+    generate.handle..generate.handle.saturating_add(u64::from(num_choices(generate)))
+}
+
+/// No more than are allowed, also of a request that is refused for asking for more.
+fn num_choices(generate: &Generate) -> u32 {
+    generate.n.clamp(1, CHOICES_MAX)
 }
 
 /// Hands the request to its engine, or answers with the refusal.
@@ -83,7 +88,7 @@ async fn hand_over(
 ) -> Result<(), Refused> {
     let id = attempt_id(&generate).map_err(invalid)?;
     let billing = billing(session, &generate).map_err(invalid)?;
-    let (prompt_tokens, seats) = (generate.prompt.len() as u64, generate.n.clamp(1, CHOICES_MAX));
+    let (prompt_tokens, seats) = (generate.prompt.len() as u64, num_choices(&generate));
     let execution = service.executions.begin(id, prompt_tokens, seats, billing).map_err(|error| {
         let cause = &error as &dyn std::error::Error;
         // The log itself says loudly when it begins to refuse; here it would be once a request.
@@ -217,7 +222,7 @@ fn sequence(
     };
     let sampling = generate.sampling.ok_or("sampling is not set")?;
     let cache_salt = service.salt.of(id.tenant);
-    let request = SequenceRequest {
+    Ok(SequenceRequest {
         prompt: generate.prompt,
         max_tokens: generate.max_tokens,
         sampling: SamplingParams {
@@ -242,8 +247,7 @@ fn sequence(
         tenant: tenant_index(&cache_salt),
         tenant_weight: generate.tenant_weight,
         class,
-    };
-    Ok(request)
+    })
 }
 
 /// The tenant as a number, for the engine's fairness; the salt is as good as random.

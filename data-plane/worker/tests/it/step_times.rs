@@ -11,8 +11,8 @@ use prometheus_client::registry::Registry;
 use tempfile::TempDir;
 use weir_engine::executor::sim::{CostModel, SimConfig, SimExecutor};
 use weir_engine::{
-    Capacity, Class, Executor, ExecutorError, SamplingParams, SequenceRequest, StepOutput, StepPlan,
-    TenantIndex, Ticket, TokenMask,
+    Capacity, Executor, ExecutorError, SamplingParams, SequenceRequest, StepOutput, StepPlan, Ticket,
+    TokenMask,
 };
 use weir_metering::{LogOptions, RecordLog};
 use weir_schemas::clock::Clock;
@@ -130,18 +130,9 @@ impl Bench {
     }
 
     async fn generate(&self, handle: u64, prompt_tokens: u32, max_tokens: u32) {
-        let sequence = SequenceRequest {
-            prompt: (0..prompt_tokens).map(|at| 1_000 * u32::try_from(handle).unwrap() + at).collect(),
-            max_tokens,
-            sampling: SamplingParams { seed: handle, ..SamplingParams::GREEDY },
-            logit_bias: Vec::new(),
-            is_constrained: false,
-            stop_tokens: Vec::new(),
-            cache_salt: [0; 32],
-            tenant: TenantIndex(0),
-            tenant_weight: 1,
-            class: Class::Interactive,
-        };
+        let prompt = (0..prompt_tokens).map(|at| 1_000 * u32::try_from(handle).unwrap() + at).collect();
+        let sampling = SamplingParams { seed: handle, ..SamplingParams::GREEDY };
+        let sequence = SequenceRequest::new(prompt, max_tokens, sampling);
         let (id, stop) = (RequestId::from_u128(handle.into()), StopMatcher::new(&[]).unwrap());
         let request = LocalRequest { handle, id, tenant: tenant(1), sequence, stop, grammar: None };
         self.engine.generate(&self.session, request).await.unwrap();

@@ -6,7 +6,7 @@ use std::path::Path;
 use serde::Deserialize;
 use weir_engine::executor::cpu::CpuExecutor;
 use weir_engine::{
-    Class, Commit, Engine, EngineConfig, Executor, FinishReason, SamplingParams, SequenceEvent, SequenceId,
+    Commit, Engine, EngineConfig, Executor, FinishReason, SamplingParams, SequenceEvent, SequenceId,
     SequenceRequest, SequenceUsage, TenantIndex, TokenId, Verdict,
 };
 
@@ -43,16 +43,10 @@ fn engine() -> Engine<CpuExecutor, TakeAll> {
 
 fn request(prompt: &[TokenId], max_tokens: u32, tenant: u8) -> SequenceRequest {
     SequenceRequest {
-        prompt: prompt.to_vec(),
-        max_tokens,
-        sampling: SamplingParams::GREEDY,
-        logit_bias: Vec::new(),
-        is_constrained: false,
         stop_tokens: vec![END_OF_SEQUENCE],
         cache_salt: [tenant; 32],
         tenant: TenantIndex(tenant.into()),
-        tenant_weight: 1,
-        class: Class::Interactive,
+        ..SequenceRequest::new(prompt.to_vec(), max_tokens, SamplingParams::GREEDY)
     }
 }
 

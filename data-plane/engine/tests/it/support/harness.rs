@@ -4,32 +4,17 @@ use std::collections::{BTreeMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use weir_engine::{
-    AddError, Advance, Class, Commit, Engine, EngineConfig, EngineError, Executor, ExecutorError,
-    FinishReason, SamplingParams, SequenceEvent, SequenceId, SequenceRequest, SequenceUsage, Sink,
-    StepReport, TenantIndex, TokenId, TokenMask, Verdict,
+    AddError, Advance, Commit, Engine, EngineConfig, EngineError, Executor, ExecutorError, FinishReason,
+    SamplingParams, SequenceEvent, SequenceId, SequenceRequest, SequenceUsage, Sink, StepReport, TokenId,
+    TokenMask, Verdict,
 };
 
 use super::paper_executor::{PaperExecutor, SeenRow, Shared, VOCAB, allowed_from, token_after};
 
 /// A request of tenant 0, interactive, greedy, whose prompt is unlike any other seed's.
 pub fn request(seed: u64, prompt_len: usize, max_tokens: u32) -> SequenceRequest {
-    request_of(prompt(seed, prompt_len), max_tokens, SamplingParams { seed, ..SamplingParams::GREEDY })
-}
-
-/// A request of tenant 0, interactive.
-pub fn request_of(prompt: Vec<TokenId>, max_tokens: u32, sampling: SamplingParams) -> SequenceRequest {
-    SequenceRequest {
-        prompt,
-        max_tokens,
-        sampling,
-        logit_bias: Vec::new(),
-        is_constrained: false,
-        stop_tokens: Vec::new(),
-        cache_salt: [0; 32],
-        tenant: TenantIndex(0),
-        tenant_weight: 1,
-        class: Class::Interactive,
-    }
+    let sampling = SamplingParams { seed, ..SamplingParams::GREEDY };
+    SequenceRequest::new(prompt(seed, prompt_len), max_tokens, sampling)
 }
 
 /// Tokens of a prompt; equal seeds share their prefix.

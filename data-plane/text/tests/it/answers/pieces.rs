@@ -4,6 +4,8 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 use weir_text::{AnswerParser, CallableTools};
 
+use crate::scripts::{KINDS, run_of_text};
+
 use super::{FAMILIES, HERMES, LLAMA3, Read, form, read, tools, whole};
 
 /// The text cut at these places, each moved to the next border of a character.
@@ -15,15 +17,11 @@ fn pieces<'a>(text: &'a str, cuts: &[prop::sample::Index]) -> Vec<&'a str> {
     places.windows(2).map(|pair| &text[pair[0]..pair[1]]).collect()
 }
 
-/// Latin, Han, Hangul (composed and not), emoji with joiners, whitespace, and what marks and JSON are made of.
+/// Many scripts, and what marks and JSON are made of.
 fn any_text() -> impl Strategy<Value = String> {
     let part = prop_oneof![
-        "[a-zA-Zéüß ,.!?']{1,12}",
-        "[一-龥。，]{1,6}",
-        "[가-힣ᄀ-하-ᅵ]{1,6}",
-        prop::sample::select(vec!["👨‍👩‍👧‍👦", "🏳️‍🌈", "👍🏽", "🇩🇪", "❤️", "e\u{301}\u{302}"]).prop_map(str::to_owned),
-        "[ \n\t]{1,5}",
-        prop::sample::select(vec![
+        KINDS => run_of_text(),
+        1 => prop::sample::select(vec![
             "<",
             ">",
             "<tool",

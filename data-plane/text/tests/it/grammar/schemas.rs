@@ -7,7 +7,8 @@ use jsonschema::Validator;
 use serde_json::Value;
 use weir_text::{Grammar, GrammarSpec};
 
-use super::walk::{Random, Walk, walk};
+use super::draw::Random;
+use super::walk::{Walk, walk};
 use crate::fixtures::SMOLLM2;
 
 const BUDGET: u32 = 256;

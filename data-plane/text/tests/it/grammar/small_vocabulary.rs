@@ -2,7 +2,7 @@
 
 use weir_text::{Grammar, GrammarMatcher, GrammarSpec, ModelText, TextModel};
 
-use super::walk::{Random, allowed};
+use super::draw::{Random, allowed};
 use crate::fixtures::smollm2_bytes;
 
 /// Every word of the language, as JSON writes it.
