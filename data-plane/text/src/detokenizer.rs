@@ -43,6 +43,12 @@ impl Detokenizer {
     /// The characters that `token` completes. A control token completes none, unless it is shown.
     #[inline]
     pub fn push(&mut self, token: u32) -> &str {
+        if self.decoder.pending.is_empty()
+            && !self.drop_space
+            && let Some(text) = self.model.whole_text(token)
+        {
+            return text;
+        }
         let mut bytes = self.model.token_bytes(token);
         if bytes.is_empty() && self.shown.contains(&token) {
             bytes = self.model.control_name(token);

@@ -73,6 +73,11 @@ impl StopMatcher {
         Ok(Self { stops, held: String::new(), emit: String::new(), matched: false })
     }
 
+    /// There are no stop strings: every text comes back as it is.
+    pub fn is_idle(&self) -> bool {
+        self.stops.is_empty()
+    }
+
     /// Takes the next piece of the text.
     #[inline]
     pub fn push<'a>(&'a mut self, text: &'a str) -> StopStep<'a> {

@@ -114,6 +114,12 @@ impl TextModel {
         self.encoder.vocabulary().text_bytes(id)
     }
 
+    /// The text of a token that is whole characters.
+    #[inline]
+    pub(crate) fn whole_text(&self, id: u32) -> Option<&str> {
+        self.encoder.vocabulary().whole_text(id)
+    }
+
     /// Tokens of a prompt that is only text; what looks like a control token in it stays text. Begins with the
     /// begin-of-sequence token if the model wants one.
     pub fn encode(&self, text: &str) -> Result<Vec<u32>, TextError> {

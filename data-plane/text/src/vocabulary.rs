@@ -59,6 +59,8 @@ impl TokenKind {
 struct Entry {
     /// Where its bytes end.
     end: u32,
+    /// Where its text ends, of which it has none unless it is whole characters.
+    text_end: u32,
     kind: TokenKind,
 }
 
@@ -67,6 +69,8 @@ struct Entry {
 pub(crate) struct Vocabulary {
     /// All tokens' bytes, one after the other.
     arena: Vec<u8>,
+    /// The texts of tokens that are whole characters, so that nobody has to look for characters in them again.
+    text: String,
     entries: Vec<Entry>,
     /// Ids of normal tokens, by their bytes.
     normal: HashTable<u32>,
@@ -85,6 +89,7 @@ impl Vocabulary {
         let hasher = FixedState::default();
         let mut this = Self {
             arena: Vec::new(),
+            text: String::new(),
             entries: Vec::with_capacity(data.tokens.len()),
             normal: HashTable::with_capacity(data.tokens.len()),
             hasher,
@@ -132,7 +137,13 @@ impl Vocabulary {
         }
         let end =
             u32::try_from(self.arena.len()).map_err(|_| TextError::BadVocabulary("over 4 GiB".to_owned()))?;
-        self.entries.push(Entry { end, kind });
+        if adds_text(kind)
+            && let Ok(text) = std::str::from_utf8(&self.arena[start..])
+        {
+            self.text.push_str(text);
+        }
+        let text_end = u32::try_from(self.text.len()).expect("no more than all bytes");
+        self.entries.push(Entry { end, text_end, kind });
         self.longest_bytes = self.longest_bytes.max(self.arena.len() - start);
         self.index(id, start, kind, model);
         Ok(())
@@ -181,12 +192,16 @@ impl Vocabulary {
 
     /// The bytes a token adds to the text: none for control and unknown ones, nor for an id that does not exist.
     pub(crate) fn text_bytes(&self, id: u32) -> &[u8] {
-        match self.kind(id) {
-            None | Some(TokenKind::Control | TokenKind::Unknown) => &[],
-            Some(TokenKind::Normal | TokenKind::UserDefined | TokenKind::Unused | TokenKind::Byte) => {
-                self.bytes(id)
-            }
-        }
+        if self.kind(id).is_some_and(adds_text) { self.bytes(id) } else { &[] }
+    }
+
+    /// The text that a token of whole characters adds; `None` for all others.
+    #[inline]
+    pub(crate) fn whole_text(&self, id: u32) -> Option<&str> {
+        let id = id as usize;
+        let end = self.entries.get(id)?.text_end as usize;
+        let start = if id == 0 { 0 } else { self.entries[id - 1].text_end as usize };
+        self.text.get(start..end).filter(|text| !text.is_empty())
     }
 
     /// The normal token with exactly these bytes.
@@ -198,6 +213,13 @@ impl Vocabulary {
 
     pub(crate) fn byte_token(&self, byte: u8) -> Option<u32> {
         self.byte_tokens[usize::from(byte)]
+    }
+}
+
+fn adds_text(kind: TokenKind) -> bool {
+    match kind {
+        TokenKind::Control | TokenKind::Unknown => false,
+        TokenKind::Normal | TokenKind::UserDefined | TokenKind::Unused | TokenKind::Byte => true,
     }
 }
 

@@ -50,7 +50,10 @@ impl StepMessage {
         }
         let last = self.handles.len() - 1;
         self.num_tokens[last] += length(update.tokens.len());
-        self.tokens.extend_from_slice(update.tokens);
+        // Nearly always one, for which a copy of memory is the longer way.
+        for &token in update.tokens {
+            self.tokens.push(token);
+        }
         self.text_bytes[last] += length(update.text.len());
         self.text.push_str(update.text);
         if update.cached_prompt_tokens.is_some() || update.finished.is_some() || !update.logprobs.is_empty() {

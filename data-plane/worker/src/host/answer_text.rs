@@ -1,5 +1,5 @@
-//! Detokenizer and stop matcher of one attempt. They run inside the engine's commit, so that nothing past a stop string
-//! is computed into the answer, delivered or counted.
+//! Detokenizer and stop matcher of one attempt. Where there are stop strings they run inside the engine's commit, so that
+//! nothing past one is computed into the answer, delivered or counted; else the text is made where it is said.
 
 use std::sync::Arc;
 
@@ -13,6 +13,8 @@ pub(super) struct AnswerText {
     matcher: StopMatcher,
     /// May be shown, and is not taken yet: whole characters only.
     pending: String,
+    /// Tokens that were taken and whose text is not made yet.
+    unread: usize,
     is_stopped: bool,
 }
 
@@ -25,19 +27,34 @@ impl AnswerText {
         shown: Vec<TokenId>,
     ) -> Self {
         let detokenizer = Detokenizer::continuing(model, prompt).showing(shown);
-        Self { detokenizer, matcher, pending: String::new(), is_stopped: false }
+        Self { detokenizer, matcher, pending: String::new(), unread: 0, is_stopped: false }
     }
 
     /// Takes the next token. True if it completed a stop string.
+    #[inline]
     pub(super) fn push(&mut self, token: TokenId) -> bool {
+        if self.matcher.is_idle() {
+            self.unread += 1;
+            return false;
+        }
         let step = self.matcher.push(self.detokenizer.push(token));
         self.pending.push_str(step.emit);
         self.is_stopped |= step.matched;
         self.is_stopped
     }
 
-    /// What may be shown since the last call of [`Self::taken`].
-    pub(super) fn pending(&self) -> &str {
+    /// What may be shown since the last call of [`Self::taken`]. `tokens` begin with those that were taken since.
+    #[inline]
+    pub(super) fn pending(&mut self, tokens: &[TokenId]) -> &str {
+        match &tokens[..std::mem::take(&mut self.unread)] {
+            // Nearly always, and shown from where it lies.
+            &[token] => return self.detokenizer.push(token),
+            unread => {
+                for &token in unread {
+                    self.pending.push_str(self.detokenizer.push(token));
+                }
+            }
+        }
         &self.pending
     }
 

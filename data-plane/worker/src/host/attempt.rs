@@ -1,7 +1,7 @@
 //! One attempt on its way through the engine, as its step loop keeps it.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use weir_engine::{
     Commit, FinishReason, SequenceRequest, SequenceUsage, TokenId, TokenLogprobs, TokenMask, Verdict,
@@ -62,6 +62,8 @@ pub(crate) struct Attempt {
     pub(super) session: Arc<Session>,
     pub(super) handle: u64,
     pub(super) key: ChoiceKey,
+    /// Of its session's message in the parcel, the last time.
+    pub(super) place: usize,
     arrival: Arrival,
     text: AnswerText,
     constraint: Option<Constraint>,
@@ -70,7 +72,7 @@ pub(crate) struct Attempt {
     first_scheduled: Option<Instant>,
     first_token: Option<Instant>,
     last_token: Option<Instant>,
-    device: Duration,
+    device_ns: u64,
     /// The gateway knows how much of the prompt came from the cache.
     cached_told: bool,
 }
@@ -88,6 +90,7 @@ impl Attempt {
             session,
             handle,
             key,
+            place: 0,
             arrival,
             text,
             constraint,
@@ -96,15 +99,15 @@ impl Attempt {
             first_scheduled: None,
             first_token: None,
             last_token: None,
-            device: Duration::ZERO,
+            device_ns: 0,
             cached_told: false,
         }
     }
 
-    /// A step that began at `started` computed `tokens` of this sequence, for which `share` of its time is due.
-    pub(super) fn computed(&mut self, tokens: u32, started: Instant, share: Duration) {
+    /// A step that began at `started` computed `tokens` of this sequence, for which `share_ns` of its time are due.
+    pub(super) fn computed(&mut self, tokens: u32, started: Instant, share_ns: u64) {
         self.first_scheduled.get_or_insert(started);
-        self.device += share;
+        self.device_ns += share_ns;
         if self.generated == 0 {
             // After a preemption the same tokens are computed again; a prompt is never longer than itself.
             let reached = self.prompt_computed.saturating_add(u64::from(tokens));
@@ -124,7 +127,7 @@ impl Attempt {
         self.last_token = Some(now);
         self.generated += tokens.len() as u64;
         let (handle, cached_prompt_tokens) = (self.handle, self.tell_cached());
-        let text = self.text.pending();
+        let text = self.text.pending(tokens);
         // Empty, and no allocation, unless they were asked for.
         let logprobs: Vec<_> =
             tokens.iter().zip(logprobs).map(|(&token, of)| wire_logprob(token, of)).collect();
@@ -182,7 +185,7 @@ impl Attempt {
     /// Says the last of it.
     pub(super) fn last_words(&mut self, finished: &wire::Finished, message: &mut wire::StepMessage) {
         self.text.finish();
-        let text = self.text.pending();
+        let text = self.text.pending(&[]);
         message.push(Update { handle: self.handle, text, finished: Some(finished), ..Update::default() });
     }
 
@@ -211,7 +214,7 @@ impl Attempt {
             queue_us: between(Some(self.arrival.at), self.first_scheduled),
             prefill_us: between(self.first_scheduled, self.first_token),
             decode_us: between(self.first_token, self.last_token),
-            device_us: micros(self.device),
+            device_us: self.device_ns / 1_000,
         }
     }
 }

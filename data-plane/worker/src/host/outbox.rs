@@ -1,8 +1,6 @@
 //! Where the engine tells what became of attempts: what is to be said to gateways and recorded goes into the parcel of
 //! this turn of the step loop, with the time that each attempt had of the device.
 
-use std::time::Duration;
-
 use weir_engine::{Advance, FinishReason, SequenceId, SequenceUsage, Sink};
 
 use super::attempt::Attempt;
@@ -19,7 +17,8 @@ pub(super) struct Outbox {
     measured: Measured,
     /// When that step ran.
     step: StepTime,
-    share_of_token: Duration,
+    /// What of its time is due to each of its tokens, in nanoseconds.
+    share_ns: u64,
 }
 
 impl Outbox {
@@ -31,7 +30,7 @@ impl Outbox {
             parcel: Parcel::default(),
             measured: Measured::default(),
             step: StepTime { started: now, ended: now },
-            share_of_token: Duration::ZERO,
+            share_ns: 0,
         }
     }
 
@@ -48,13 +47,14 @@ impl Sink<Attempt> for Outbox {
             self.step = step;
         }
         // Each sequence of a step is due the share of its time that it has of its tokens.
-        self.share_of_token = self.step.elapsed() / num_tokens.max(1);
+        let step_ns = u64::try_from(self.step.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        self.share_ns = step_ns / u64::from(num_tokens.max(1));
     }
 
     fn advanced(&mut self, _id: SequenceId, attempt: &mut Attempt, advance: Advance<'_>) {
-        attempt.computed(advance.computed, self.step.started, self.share_of_token * advance.computed);
+        attempt.computed(advance.computed, self.step.started, self.share_ns * u64::from(advance.computed));
         if !advance.tokens.is_empty() {
-            let message = self.parcel.message_to(&attempt.session);
+            let message = self.parcel.message_to(&attempt.session, &mut attempt.place);
             attempt.tokens(advance.tokens, advance.logprobs, self.step.ended, message);
         }
     }
@@ -68,7 +68,8 @@ impl Sink<Attempt> for Outbox {
     ) {
         let (used, outcome, finished) = attempt.end(reason, usage);
         self.metrics.finished(&finished);
-        attempt.last_words(&finished, self.parcel.message_to(&attempt.session));
+        let message = self.parcel.message_to(&attempt.session, &mut attempt.place);
+        attempt.last_words(&finished, message);
         self.parcel.note(Note::Closed(attempt.key, used, outcome, (attempt.session, attempt.handle)));
     }
 }

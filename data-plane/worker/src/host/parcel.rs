@@ -36,15 +36,18 @@ impl Parcel {
         self.notes.push(note);
     }
 
-    /// What is to be said to a session.
+    /// What is to be said to a session. `place` is where it was the last time, and nearly always is again: then nobody has
+    /// to look for it.
     #[inline]
-    pub(super) fn message_to(&mut self, session: &Arc<Session>) -> &mut StepMessage {
-        let index = self.messages.iter().position(|(known, _)| Arc::ptr_eq(known, session));
-        let index = index.unwrap_or_else(|| {
-            self.messages.push((session.clone(), StepMessage::for_updates(self.num_updates)));
-            self.messages.len() - 1
-        });
-        &mut self.messages[index].1
+    pub(super) fn message_to(&mut self, session: &Arc<Session>, place: &mut usize) -> &mut StepMessage {
+        let is_it = |(known, _): &(Arc<Session>, StepMessage)| Arc::ptr_eq(known, session);
+        if !self.messages.get(*place).is_some_and(is_it) {
+            *place = self.messages.iter().position(is_it).unwrap_or_else(|| {
+                self.messages.push((session.clone(), StepMessage::for_updates(self.num_updates)));
+                self.messages.len() - 1
+            });
+        }
+        &mut self.messages[*place].1
     }
 
     /// Nobody is told anything.

@@ -146,7 +146,7 @@ impl<X: Executor> StepLoop<X> {
                     let finished = refusal(arrival.prompt_tokens, reason, error.to_string());
                     // If the first one is refused, so is the request.
                     let refused = if execution.is_some() { &handles[..] } else { &[handle] };
-                    let message = parcel.message_to(&session);
+                    let message = parcel.message_to(&session, &mut 0);
                     for &handle in refused {
                         message.push(Update { handle, finished: Some(&finished), ..Update::default() });
                     }
