@@ -53,6 +53,8 @@ pub(crate) struct Scheduler<C> {
     /// Of those, who was more than one token behind when the latest plan was made: they share the budget that its decodes
     /// leave.
     behind: Vec<Slot>,
+    /// How many of those with a seat are of class batch.
+    running_batch: u32,
     free_seats: Vec<Seat>,
     waiting: WaitingQueue,
     fair: FairShare,
@@ -76,6 +78,7 @@ impl<C: Commit> Scheduler<C> {
             slots: Slots::default(),
             running: Vec::with_capacity(config.seats as usize),
             behind: Vec::new(),
+            running_batch: 0,
             free_seats: (0..config.seats).rev().map(Seat).collect(),
             waiting: WaitingQueue::default(),
             fair: FairShare::default(),
@@ -108,6 +111,13 @@ impl<C: Commit> Scheduler<C> {
     /// Ends a sequence. Its rows in flight are discarded.
     pub(crate) fn cancel(&mut self, id: SequenceId, sink: &mut impl Sink<C>) {
         if let Some(slot) = self.slots.find(id) {
+            self.retire(slot, FinishReason::Cancelled, sink);
+        }
+    }
+
+    /// Ends a sequence that never had a seat.
+    pub(crate) fn cancel_if_waiting(&mut self, id: SequenceId, sink: &mut impl Sink<C>) {
+        if let Some(slot) = self.slots.find(id).filter(|&slot| !self.slots[slot].was_admitted) {
             self.retire(slot, FinishReason::Cancelled, sink);
         }
     }
@@ -160,6 +170,7 @@ impl<C: Commit> Scheduler<C> {
         let prefilling = self.behind.iter().map(|&slot| &self.slots[slot]).filter(|seq| !seq.is_decoding());
         EngineLoad {
             running: self.num_running(),
+            running_batch: self.running_batch,
             seats: self.config.seats,
             waiting_interactive: self.waiting.len(Class::Interactive),
             waiting_batch: self.waiting.len(Class::Batch),

@@ -44,11 +44,19 @@ struct Handles {
 
 /// What a step loop shall cancel before its next step.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct CancelQueue(Arc<Mutex<Vec<SequenceId>>>);
+pub(crate) struct CancelQueue(Arc<Mutex<Vec<Cancellation>>>);
+
+/// A sequence that is not wanted any more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Cancellation {
+    pub(crate) id: SequenceId,
+    /// If it runs already, it is wanted.
+    pub(crate) only_if_waiting: bool,
+}
 
 impl CancelQueue {
     /// All since the last call.
-    pub(crate) fn take(&self) -> Vec<SequenceId> {
+    pub(crate) fn take(&self) -> Vec<Cancellation> {
         std::mem::take(&mut *self.0.lock())
     }
 }
@@ -62,6 +70,8 @@ enum CancelState {
     /// On its way to its step loop.
     #[default]
     Arriving,
+    /// On its way, and wanted only if a seat is free.
+    ArrivingLate,
     Taken(CancelQueue, SequenceId),
     Cancelled,
 }
@@ -70,16 +80,30 @@ impl CancelHandle {
     /// A step loop has the request: from now on, or at once if it is cancelled already, its queue is told.
     pub(crate) fn taken(&self, queue: &CancelQueue, id: SequenceId) {
         let state = &mut *self.0.lock();
+        let tell = |only_if_waiting| queue.0.lock().push(Cancellation { id, only_if_waiting });
         match state {
-            CancelState::Cancelled => queue.0.lock().push(id),
-            CancelState::Arriving | CancelState::Taken(..) => *state = CancelState::Taken(queue.clone(), id),
+            CancelState::Cancelled => return tell(false),
+            CancelState::ArrivingLate => tell(true),
+            CancelState::Arriving | CancelState::Taken(..) => {}
         }
+        *state = CancelState::Taken(queue.clone(), id);
     }
 
     fn cancel(&self) {
         let before = std::mem::replace(&mut *self.0.lock(), CancelState::Cancelled);
         if let CancelState::Taken(queue, id) = before {
-            queue.0.lock().push(id);
+            queue.0.lock().push(Cancellation { id, only_if_waiting: false });
+        }
+    }
+
+    fn cancel_if_waiting(&self) {
+        let state = &mut *self.0.lock();
+        match state {
+            CancelState::Taken(queue, id) => {
+                queue.0.lock().push(Cancellation { id: *id, only_if_waiting: true });
+            }
+            CancelState::Arriving => *state = CancelState::ArrivingLate,
+            CancelState::ArrivingLate | CancelState::Cancelled => {}
         }
     }
 }
@@ -176,6 +200,13 @@ impl Session {
         }
     }
 
+    /// The request shall end unless it has begun to be computed.
+    pub(crate) fn cancel_if_waiting(&self, handle: u64) {
+        if let Some(cancel) = self.handles.lock().live.get(&handle) {
+            cancel.cancel_if_waiting();
+        }
+    }
+
     /// The request is over.
     pub(crate) fn finished(&self, handle: u64) {
         let mut handles = self.handles.lock();
@@ -247,6 +278,10 @@ impl Sessions {
 mod tests {
     use super::*;
 
+    fn at_once(id: u64) -> Cancellation {
+        Cancellation { id: SequenceId(id), only_if_waiting: false }
+    }
+
     #[test]
     fn a_reader_that_takes_nothing_is_disconnected_and_nobody_waits() {
         let (session, mut receiver) = Session::new(0, "gtw_x".into());
@@ -277,8 +312,24 @@ mod tests {
         session.finished(3);
         session.cancel(3);
         session.cancel(5);
-        assert_eq!(queue.take(), [SequenceId(1), SequenceId(2)]);
+        assert_eq!(queue.take(), [1, 2].map(at_once));
         assert_eq!(queue.take(), []);
+    }
+
+    #[test]
+    fn who_gives_up_waiting_is_told_of_before_and_after_it_arrives_and_can_still_be_cancelled() {
+        let (session, _receiver) = Session::new(0, "gtw_x".into());
+        let queue = CancelQueue::default();
+        let [early, late] = [1, 2].map(|handle| session.received(handle).unwrap());
+        session.cancel_if_waiting(1);
+        early.taken(&queue, SequenceId(1));
+        late.taken(&queue, SequenceId(2));
+        session.cancel_if_waiting(2);
+        let if_waiting = |id| Cancellation { id: SequenceId(id), only_if_waiting: true };
+        assert_eq!(queue.take(), [1, 2].map(if_waiting));
+        session.cancel(1);
+        session.cancel_if_waiting(1);
+        assert_eq!(queue.take(), [at_once(1)]);
     }
 
     #[test]
@@ -290,7 +341,7 @@ mod tests {
         session.close();
         arriving.taken(&queue, SequenceId(2));
         session.received(3).unwrap().taken(&queue, SequenceId(3));
-        assert_eq!(queue.take(), [1, 2, 3].map(SequenceId));
+        assert_eq!(queue.take(), [1, 2, 3].map(at_once));
     }
 
     #[test]

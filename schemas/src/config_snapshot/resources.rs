@@ -3,6 +3,7 @@
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 
+use super::overload::Overload;
 use crate::ids::{
     AliasId, DeploymentId, GatewayId, InstanceId, KeyId, SigningKeyId, TenantId, VersionId, WorkerId,
 };
@@ -188,6 +189,9 @@ pub struct Deployment {
     pub replicas: u32,
     /// Latency targets.
     pub slo: Slo,
+    /// What happens to requests that would miss the target for the first token.
+    #[serde(default)]
+    pub overload: Overload,
 }
 
 /// A worker that gateways may reach.

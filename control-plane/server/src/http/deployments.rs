@@ -4,12 +4,15 @@ pub(crate) mod create;
 pub(crate) mod delete;
 pub(crate) mod get;
 pub(crate) mod list;
+mod overload;
 pub(crate) mod update;
 
 use chrono::{DateTime, Utc};
 use serde::Serialize;
 use utoipa::ToSchema;
 use weir_domain::deployment::Deployment;
+
+use overload::OverloadBody;
 
 use super::schema::SloBody;
 use crate::store::deployments::DeploymentRow;
@@ -29,6 +32,8 @@ pub(crate) struct DeploymentView {
     pub(crate) replicas: u32,
     /// Latency targets.
     pub(crate) slo: SloBody,
+    /// What is done with requests that would miss the target for the first token.
+    pub(crate) overload: OverloadBody,
     /// When it was made.
     pub(crate) created_at: DateTime<Utc>,
 }
@@ -41,6 +46,7 @@ impl From<&Deployment> for DeploymentView {
             pool: deployment.pool.clone(),
             replicas: deployment.replicas,
             slo: deployment.slo.into(),
+            overload: deployment.overload.clone().into(),
             created_at: deployment.created_at,
         }
     }
@@ -54,6 +60,7 @@ impl From<DeploymentRow> for DeploymentView {
             pool: row.pool,
             replicas: u32::try_from(row.replicas).unwrap_or(u32::MAX),
             slo: SloBody { ttft_ms: row.ttft_ms.unsigned_abs(), itl_ms: row.itl_ms.unsigned_abs() },
+            overload: row.overload.0.into(),
             created_at: row.created_at,
         }
     }

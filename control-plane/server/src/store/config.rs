@@ -6,8 +6,8 @@ use chrono::{DateTime, Utc};
 use sqlx::types::Json;
 use sqlx::{FromRow, PgConnection};
 use weir_schemas::config_snapshot::{
-    Alias, ConfigSnapshot, Deployment, Key, Limits, PinnedVersion, QuotaLease, Replica, Resources, Revision,
-    Scope, Slo, Tenant, TenantState, VerificationKey,
+    Alias, ConfigSnapshot, Deployment, Key, Limits, Overload, PinnedVersion, QuotaLease, Replica, Resources,
+    Revision, Scope, Slo, Tenant, TenantState, VerificationKey,
 };
 use weir_schemas::ids::GatewayId;
 
@@ -162,22 +162,23 @@ async fn versions(connection: &mut PgConnection) -> Result<Vec<PinnedVersion>, S
     rows.into_iter().map(version).collect()
 }
 
-type DeploymentColumns = (String, String, String, i64, i64, i64);
+type DeploymentColumns = (String, String, String, i64, i64, i64, Json<Overload>);
 
 async fn deployments(connection: &mut PgConnection) -> Result<Vec<Deployment>, StoreError> {
     let rows: Vec<DeploymentColumns> = sqlx::query_as(
-        "SELECT deployment_id, version_id, pool, replicas, ttft_ms, itl_ms FROM deployments
+        "SELECT deployment_id, version_id, pool, replicas, ttft_ms, itl_ms, overload FROM deployments
          ORDER BY deployment_id",
     )
     .fetch_all(connection)
     .await?;
-    let deployment = |(deployment, version, pool, replicas, ttft_ms, itl_ms): DeploymentColumns| {
+    let deployment = |(deployment, version, pool, replicas, ttft_ms, itl_ms, overload): DeploymentColumns| {
         Ok(Deployment {
             id: id(&deployment)?,
             version: id(&version)?,
             pool,
             replicas: unsigned(replicas, "replicas")?,
             slo: Slo { ttft_ms: unsigned(ttft_ms, "SLO")?, itl_ms: unsigned(itl_ms, "SLO")? },
+            overload: overload.0,
         })
     };
     rows.into_iter().map(deployment).collect()

@@ -2,6 +2,8 @@
 
 use chrono::{DateTime, Utc};
 use sqlx::FromRow;
+use sqlx::types::Json;
+use weir_schemas::config_snapshot::Overload;
 
 use super::Store;
 use super::error::StoreError;
@@ -17,6 +19,7 @@ pub(crate) struct DeploymentRow {
     pub(crate) replicas: i64,
     pub(crate) ttft_ms: i64,
     pub(crate) itl_ms: i64,
+    pub(crate) overload: Json<Overload>,
     pub(crate) created_at: DateTime<Utc>,
 }
 
@@ -29,7 +32,8 @@ impl Store {
     ) -> Result<Vec<DeploymentRow>, StoreError> {
         let mut transaction = self.read(scope).await?;
         let rows = sqlx::query_as(
-            "SELECT deployment_id, version_id, pool, replicas, ttft_ms, itl_ms, created_at FROM deployments
+            "SELECT deployment_id, version_id, pool, replicas, ttft_ms, itl_ms, overload, created_at
+             FROM deployments
              WHERE ($1::text IS NULL OR deployment_id > $1) ORDER BY deployment_id LIMIT $2",
         )
         .bind(&page.after)

@@ -40,6 +40,8 @@ pub struct EngineCounters {
 pub struct EngineLoad {
     /// Sequences with a seat.
     pub running: u32,
+    /// Those of them that are of class batch.
+    pub running_batch: u32,
     /// Seats in all.
     pub seats: u32,
     /// Interactive sequences that wait for a seat or for pages.

@@ -151,6 +151,7 @@ impl<C: Commit> Scheduler<C> {
             self.fair.charge(sequence.account, super::fair_share::INPUT_WEIGHT * f64::from(uncached));
         }
         self.waiting.remove(sequence.class, sequence.account, sequence.id);
+        self.running_batch += u32::from(sequence.class == Class::Batch);
         self.running.push(slot);
         self.behind.push(slot);
         offers.taken(offer, &self.waiting, &self.fair);

@@ -29,6 +29,10 @@ impl<C: Commit> Scheduler<C> {
         if self.running.len() > self.config.seats as usize {
             return Err(format!("{} running on {} seats", self.running.len(), self.config.seats));
         }
+        let of_batch = |&&slot: &&usize| self.slots[slot].class == Class::Batch;
+        if self.running.iter().filter(of_batch).count() != self.running_batch as usize {
+            return Err(format!("{} of class batch do not run", self.running_batch));
+        }
         for class in [Class::Interactive, Class::Batch] {
             let in_class = self.slots.iter().filter(|sequence| sequence.class == class);
             let unseated = in_class.filter(|sequence| !sequence.has_seat()).count();

@@ -101,6 +101,7 @@ impl<C: Commit> Scheduler<C> {
         assert!(sequence.in_flight == 0, "a page named by a submission is not given away");
         sequence.preemptions += 1;
         let (seat, block_table) = sequence.leave_seat().expect("it runs");
+        self.running_batch -= u32::from(sequence.class == Class::Batch);
         self.free_seats.push(seat);
         self.kv.release(&block_table);
         self.counters.preemptions += 1;

@@ -3,13 +3,14 @@
 use super::Scheduler;
 use super::fair_share::INPUT_WEIGHT;
 use super::slots::Slot;
-use crate::sequence::{Commit, FinishReason, Sink};
+use crate::sequence::{Class, Commit, FinishReason, Sink};
 
 impl<C: Commit> Scheduler<C> {
     /// Ends a sequence in whatever state it is. The seat and the pages that submissions in flight name stay with them.
     pub(super) fn retire(&mut self, slot: Slot, reason: FinishReason, sink: &mut impl Sink<C>) {
         let mut sequence = self.slots.remove(slot);
         if let Some((seat, block_table)) = sequence.leave_seat() {
+            self.running_batch -= u32::from(sequence.class == Class::Batch);
             self.discard_rows(slot, seat, block_table);
             let index = self.running.iter().position(|&running| running == slot).expect("it runs");
             self.running.remove(index);

@@ -3,6 +3,7 @@
 
 use weir_engine::{Advance, FinishReason, SequenceId, SequenceUsage, Sink};
 
+use super::Rates;
 use super::attempt::Attempt;
 use super::parcel::{Note, Parcel};
 use super::step_clock::{Measured, StepClock, StepTime};
@@ -11,6 +12,7 @@ use crate::metrics::EngineMetrics;
 pub(super) struct Outbox {
     pub(super) clock: StepClock,
     pub(super) metrics: EngineMetrics,
+    pub(super) rates: Rates,
     /// Of this turn, not handed over yet.
     pub(super) parcel: Parcel,
     /// Of the latest step that was collected, until it is asked for.
@@ -27,6 +29,7 @@ impl Outbox {
         Self {
             clock,
             metrics,
+            rates: Rates::default(),
             parcel: Parcel::default(),
             measured: Measured::default(),
             step: StepTime { started: now, ended: now },
@@ -68,6 +71,9 @@ impl Sink<Attempt> for Outbox {
     ) {
         let (used, outcome, finished) = attempt.end(reason, usage);
         self.metrics.finished(&finished);
+        if matches!(reason, FinishReason::Stop | FinishReason::Length) {
+            self.rates.answered(usage.generated_tokens);
+        }
         let message = self.parcel.message_to(&attempt.session, &mut attempt.place);
         attempt.last_words(&finished, message);
         self.parcel.note(Note::Closed(attempt.key, used, outcome, (attempt.session, attempt.handle)));

@@ -24,7 +24,7 @@ use super::step_clock::{StepClock, Timed};
 use super::{ARRIVALS_MAX, Busy, EngineHandle, EngineStatus, Rates, spawn_guarded};
 use crate::execution::Used;
 use crate::metrics::EngineMetrics;
-use crate::session::CancelQueue;
+use crate::session::{CancelQueue, Cancellation};
 
 struct StepLoop<X: Executor> {
     engine: Engine<Timed<X>, Attempt>,
@@ -33,7 +33,6 @@ struct StepLoop<X: Executor> {
     arrivals: mpsc::Receiver<Box<NewAttempt>>,
     next_attempt: u64,
     cancelled: CancelQueue,
-    rates: Rates,
     busy: Busy,
     progress_recorded: Instant,
     /// Set when the device is lost and the records are closed.
@@ -72,7 +71,6 @@ pub(crate) fn spawn<X: Executor + 'static>(
         status: publisher,
         next_attempt: 0,
         cancelled: CancelQueue::default(),
-        rates: Rates::default(),
         busy: Busy::new(now),
         progress_recorded: now,
         device_lost,
@@ -104,8 +102,11 @@ impl<X: Executor> StepLoop<X> {
                     Err(_) => break,
                 }
             }
-            for id in self.cancelled.take() {
-                self.engine.cancel(id, &mut self.outbox);
+            for Cancellation { id, only_if_waiting } in self.cancelled.take() {
+                match only_if_waiting {
+                    true => self.engine.cancel_if_waiting(id, &mut self.outbox),
+                    false => self.engine.cancel(id, &mut self.outbox),
+                }
             }
             if let Err(error) = self.step() {
                 return self.lose_device(&error);
@@ -175,7 +176,7 @@ impl<X: Executor> StepLoop<X> {
             Ok(report) => {
                 if let Some(step) = measured.step {
                     self.busy.observe(step);
-                    self.rates.observe(report.prefill_tokens, report.decode_tokens, step.elapsed());
+                    self.outbox.rates.observe(report.prefill_tokens, report.decode_tokens, step.elapsed());
                     self.outbox.metrics.step(&report, step.elapsed());
                 }
             }
@@ -221,7 +222,7 @@ impl<X: Executor> StepLoop<X> {
         let status = EngineStatus {
             load: self.engine.load(),
             counters: *self.engine.counters(),
-            rates: self.rates,
+            rates: self.outbox.rates,
             busy: self.busy,
             advanced: self.outbox.clock.now(),
         };

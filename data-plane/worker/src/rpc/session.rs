@@ -8,7 +8,7 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Status, Streaming};
 use weir_schemas::ids::GatewayId;
 use weir_schemas::rpc::worker::session_request::Kind;
-use weir_schemas::rpc::worker::{SessionRequest, StepMessage};
+use weir_schemas::rpc::worker::{Cancel, SessionRequest, StepMessage};
 
 use super::{Replies, WorkerService, generate};
 use crate::session::Session;
@@ -67,7 +67,8 @@ async fn serve(service: &WorkerService, session: &Arc<Session>, mut incoming: St
             Ok(Some(SessionRequest { kind: Some(kind) })) => match kind {
                 // Not raced against the session's end: what is open in the record log must be handed over.
                 Kind::Generate(generate) => generate::start(service, session, generate).await,
-                Kind::Cancel(cancel) => session.cancel(cancel.handle),
+                Kind::Cancel(Cancel { handle, only_if_waiting: true }) => session.cancel_if_waiting(handle),
+                Kind::Cancel(Cancel { handle, .. }) => session.cancel(handle),
                 Kind::Hello(_) => tracing::warn!(gateway = session.gateway, "a second hello is ignored"),
             },
             Ok(Some(SessionRequest { kind: None })) => {

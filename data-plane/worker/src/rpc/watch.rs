@@ -79,6 +79,7 @@ fn ready(version: &LoadedVersion) -> VersionLoad {
         context_limit: capacity.context_limit,
         max_sequence_tokens: pool_tokens.min(capacity.context_limit.into()),
         running: load.running,
+        running_batch: load.running_batch,
         waiting_interactive: load.waiting_interactive,
         waiting_batch: load.waiting_batch,
         seats: load.seats,
@@ -89,6 +90,7 @@ fn ready(version: &LoadedVersion) -> VersionLoad {
         queued_prefill_tokens: load.queued_prefill_tokens,
         prefill_tokens_per_s: status.rates.prefill_tokens_per_s,
         decode_tokens_per_s: status.rates.decode_tokens_per_s,
+        answer_tokens: status.rates.answer_tokens,
         device: version.device.name().to_owned(),
         // In whole percent, so that an idle device soon has no news.
         device_busy: (status.busy.share_at(Instant::now()) * 100.0).round() / 100.0,

@@ -48,6 +48,13 @@ async fn cancelled_at_every_stage() {
     session.cancel(waiting).await;
     let (_, finished) = session.finish(waiting).await;
     assert_eq!(finished.reason(), FinishReason::Cancelled);
+    // Only who waits gives up.
+    let impatient = session.send(generate(5, prompt(30, 5), 50)).await;
+    session.cancel_if_waiting(held[0]).await;
+    session.cancel_if_waiting(impatient).await;
+    let (_, finished) = session.finish(impatient).await;
+    assert_eq!((finished.reason(), finished.computed_prompt_tokens), (FinishReason::Cancelled, 0));
+    session.read_until(held[0], |answer| answer.tokens.len() > 20).await;
     for handle in &held {
         session.cancel(*handle).await;
         session.finish(*handle).await;
@@ -56,7 +63,7 @@ async fn cancelled_at_every_stage() {
 
     let folder = worker.stop().await;
     let records = records(folder.path());
-    assert_eq!(records.len(), 4 + 16);
+    assert_eq!(records.len(), 5 + 16);
     let of = |number| &records[&request(number)].data;
     assert_eq!((of(1).outcome, of(1).computed_tokens), (ExecutionOutcome::Cancelled, early_computed));
     assert_eq!(of(1).generated_tokens, 0);

@@ -14,7 +14,7 @@ use tonic::transport::Channel;
 use tonic::{Request, Status, Streaming};
 use weir_metering::{LogOptions, RecordLog};
 use weir_schemas::clock::Clock;
-use weir_schemas::config_snapshot::{ConfigSnapshot, Deployment, PinnedVersion, Revision, Slo};
+use weir_schemas::config_snapshot::{ConfigSnapshot, Deployment, Overload, PinnedVersion, Revision, Slo};
 use weir_schemas::ids::{DeploymentId, GatewayId, KeyId, RequestId, TenantId, VersionId};
 use weir_schemas::records::ExecutionRecord;
 use weir_schemas::rpc::auth::{AttachSecret, InternalSecret};
@@ -214,6 +214,7 @@ fn store_snapshot(folder: &Path, pinned: PinnedVersion) {
         pool: "default".into(),
         replicas: 1,
         slo: Slo::default(),
+        overload: Overload::default(),
     };
     let mut snapshot =
         ConfigSnapshot { revision: Revision { epoch: 1, position: 1 }, ..ConfigSnapshot::default() };
@@ -275,7 +276,16 @@ impl Session {
     }
 
     pub(crate) async fn cancel(&mut self, handle: u64) {
-        self.requests.send(SessionRequest { kind: Some(Kind::Cancel(Cancel { handle })) }).await.unwrap();
+        self.cancel_unless(handle, false).await;
+    }
+
+    pub(crate) async fn cancel_if_waiting(&mut self, handle: u64) {
+        self.cancel_unless(handle, true).await;
+    }
+
+    async fn cancel_unless(&mut self, handle: u64, only_if_waiting: bool) {
+        let kind = Some(Kind::Cancel(Cancel { handle, only_if_waiting }));
+        self.requests.send(SessionRequest { kind }).await.unwrap();
     }
 
     /// Reads until the request's answer is as wanted.

@@ -8,6 +8,7 @@ use weir_domain::deployment::{Deployment, DeploymentCommand};
 use weir_schemas::ids::{DeploymentId, VersionId};
 
 use super::DeploymentView;
+use super::overload::OverloadBody;
 use crate::auth::PlatformAdmin;
 use crate::http::App;
 use crate::http::extract::{Body, WriteHeaders};
@@ -35,6 +36,9 @@ pub(crate) struct CreateDeployment {
     replicas: u32,
     /// Latency targets; 200 ms to the first token and 100 ms between tokens if absent.
     slo: Option<SloBody>,
+    /// What is done with requests that would miss the target for the first token; if absent they wait, within the default
+    /// bounds.
+    overload: Option<OverloadBody>,
 }
 
 /// Serve a pinned version by a pool of workers.
@@ -56,6 +60,7 @@ pub(crate) async fn create_deployment(
         pool: body.pool,
         replicas: body.replicas,
         slo: body.slo.map(Into::into).unwrap_or_default(),
+        overload: body.overload.map(Into::into).unwrap_or_default(),
         now,
     };
     single::<Deployment, _>(&app, &admin.caller, (headers, &digest), (id, command), |state| {

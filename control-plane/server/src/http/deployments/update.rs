@@ -8,6 +8,7 @@ use weir_domain::deployment::{Deployment, DeploymentCommand};
 use weir_schemas::ids::DeploymentId;
 
 use super::DeploymentView;
+use super::overload::OverloadBody;
 use crate::auth::PlatformAdmin;
 use crate::http::App;
 use crate::http::extract::{Body, Path, WriteHeaders};
@@ -24,9 +25,11 @@ pub(crate) struct UpdateDeployment {
     replicas: Option<u32>,
     /// Latency targets.
     slo: Option<SloBody>,
+    /// What is done with requests that would miss the target for the first token; replaces both classes' policies.
+    overload: Option<OverloadBody>,
 }
 
-/// Change a deployment's replicas or latency targets. Another version is another deployment.
+/// Change a deployment's replicas, latency targets or overload policies. Another version is another deployment.
 #[utoipa::path(patch, path = "/api/v1/deployments/{deployment_id}", tag = "deployments", request_body = UpdateDeployment,
     params(("deployment_id" = String, Path), ("If-Match" = Option<String>, Header, description = "The ETag that the change is based on."), ("Idempotency-Key" = Option<String>, Header, description = "Names this write; a repeat within a day gets the same answer.")),
     responses((status = 200, body = DeploymentView, headers(("ETag" = String))), ReadProblems, WriteProblems),
@@ -38,7 +41,9 @@ pub(crate) async fn update_deployment(
     headers: WriteHeaders,
     Body { value: body, digest }: Body<UpdateDeployment>,
 ) -> Result<Response, Problem> {
-    let command = DeploymentCommand::Update { replicas: body.replicas, slo: body.slo.map(Into::into) };
+    let UpdateDeployment { replicas, slo, overload } = body;
+    let command =
+        DeploymentCommand::Update { replicas, slo: slo.map(Into::into), overload: overload.map(Into::into) };
     single::<Deployment, _>(&app, &admin.caller, (headers, &digest), (id, command), |deployment| {
         Reply::ok(deployment.map(DeploymentView::from))
     })
