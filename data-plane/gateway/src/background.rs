@@ -7,14 +7,18 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use weir_schemas::clock::Clock;
 use weir_schemas::config_snapshot::ConfigSnapshot;
+use weir_schemas::rpc::worker::VersionLoad;
 
 use crate::indexed_config::CurrentConfig;
+use crate::metrics::Metrics;
 use crate::model_texts::ModelTexts;
 use crate::rejections::Rejections;
 use crate::routing::{Link, Registry};
 
 /// How often minutes that are over are looked for: rejections reach the log this late at most.
 const REJECTIONS_INTERVAL: Duration = Duration::from_secs(5);
+/// As often as workers tell of their load.
+const QUEUES_INTERVAL: Duration = Duration::from_secs(1);
 /// Between two tries to get a model text that could not be had.
 const WARM_RETRY: Duration = Duration::from_secs(5);
 
@@ -73,6 +77,25 @@ pub(crate) async fn warm_texts(
             () = cancel.cancelled() => return,
             changed = changes.changed() => if changed.is_err() { return },
             () = tokio::time::sleep(WARM_RETRY), if failed => {}
+        }
+    }
+}
+
+/// Tells how many sequences wait for each model, until cancelled.
+pub(crate) async fn watch_queues(
+    current: Arc<CurrentConfig>,
+    registry: Arc<Registry>,
+    metrics: Metrics,
+    cancel: CancellationToken,
+) {
+    while cancel.run_until_cancelled(tokio::time::sleep(QUEUES_INTERVAL)).await.is_some() {
+        let config = current.load();
+        for alias in config.aliases() {
+            let versions = alias.targets.iter().filter(|target| target.weight > 0);
+            let replicas = versions.flat_map(|target| registry.ready(&config, target.version));
+            let waiting =
+                |load: &VersionLoad| u64::from(load.waiting_interactive) + u64::from(load.waiting_batch);
+            metrics.queue_depth(&alias.name, replicas.map(|(_, replica)| waiting(&replica.load)).sum());
         }
     }
 }

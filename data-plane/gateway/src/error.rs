@@ -3,12 +3,14 @@
 
 use std::time::Duration;
 
+use weir_schemas::config_snapshot::Slo;
 use weir_schemas::error_class::ErrorClass;
 
 use crate::admission::Refusal;
 use crate::authenticate::AuthError;
 use crate::idempotency::IdempotencyError;
 use crate::openai::ParameterError;
+use crate::routing::Expected;
 
 /// Why a request was not, or not fully, answered.
 #[derive(Debug, Clone, thiserror::Error)]
@@ -40,7 +42,11 @@ pub(crate) enum GatewayError {
     #[error("the tenant's budget is spent")]
     BudgetSpent,
     #[error("the platform is full")]
-    Capacity { retry_after: Duration },
+    Capacity {
+        retry_after: Duration,
+        /// What it met, where that is why.
+        load: Option<(Expected, Slo)>,
+    },
     #[error(transparent)]
     Idempotency(#[from] IdempotencyError),
     #[error("the record log takes no new request")]

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use prometheus_client::metrics::gauge::Gauge;
 use tokio_util::task::TaskTracker;
+use weir_schemas::config_snapshot::Slo;
 use weir_schemas::ids::{VersionId, WorkerId};
 use weir_schemas::records::{FinishReason, RejectionReason};
 use weir_schemas::rpc::worker::{FinishReason as WireReason, Finished, Generate, TokenLogprob};
@@ -26,7 +27,7 @@ use crate::indexed_config::IndexedConfig;
 use crate::metrics::Metrics;
 use crate::openai::{ParameterError, answer};
 use crate::record::{Counts, OpenRecord};
-use crate::routing::{End, Expected, NoReplica, Registry, Taken};
+use crate::routing::{End, Expected, Link, NoReplica, Registry, Taken};
 
 /// The first replica and one other.
 const MAX_ATTEMPTS: usize = 2;
@@ -61,6 +62,10 @@ pub(crate) struct Admitted {
     pub(crate) param: &'static str,
     /// The parameter that asked for the grammar, if there is one.
     pub(crate) grammar_param: Option<&'static str>,
+    /// What it met when it was admitted.
+    pub(crate) load: (Expected, Slo),
+    /// If it has not begun to be computed by then, it is refused.
+    pub(crate) give_up_at: Instant,
     /// Reads each choice; without one all text is content.
     pub(crate) parser: Option<AnswerParser>,
 }
@@ -91,6 +96,7 @@ struct Running {
     attempt: Attempt,
     tried: Vec<WorkerId>,
     deadline: tokio::time::Instant,
+    patience: Patience,
     _inflight: Inflight,
 }
 
@@ -112,25 +118,28 @@ impl Drop for Inflight {
 }
 
 impl Generation {
-    /// Sends an admitted request to the best replica. On an error everything is settled already.
+    /// Sends an admitted request to the replica that was chosen for it. On an error everything is settled already.
     pub(crate) fn start(
         parts: Arc<GenerationParts>,
         admitted: Admitted,
+        chosen: Arc<Link>,
         record: OpenRecord,
     ) -> Result<Self, GatewayError> {
         let mut tried = Vec::new();
         let inflight = Inflight::new(parts.metrics.inflight(&admitted.model));
         let record = parts.progress.watch(record);
-        match dispatch(&parts, &admitted, &record, &mut tried) {
+        match dispatch(&parts, &admitted, Some(chosen), &record, &mut tried) {
             Ok(attempt) => {
                 let deadline = tokio::time::Instant::from_std(admitted.arrived) + parts.request_timeout;
-                let running = Running { admitted, record, attempt, tried, deadline, _inflight: inflight };
+                let patience = Patience::Until(admitted.give_up_at.into());
+                let running =
+                    Running { admitted, record, attempt, tried, deadline, patience, _inflight: inflight };
                 Ok(Self { parts, running: Some(running) })
             }
             Err(none) => {
                 let reason = match none {
                     NoReplica::Warming { .. } => FinishReason::ModelWarming,
-                    NoReplica::TooLong { .. } | NoReplica::TooLate { .. } => FinishReason::Rejected,
+                    NoReplica::TooLong { .. } => FinishReason::Rejected,
                 };
                 let error = admitted.no_replica(none);
                 settle::never_ran(admitted, record, reason);
@@ -139,20 +148,17 @@ impl Generation {
         }
     }
 
-    /// What was expected of the replica that it was sent to.
-    pub(crate) fn expected(&self) -> Expected {
-        self.running.as_ref().map_or_else(Expected::default, |running| running.attempt.expected)
-    }
-
     /// The next event; after [`Event::End`] or an error there is none. Cancel-safe.
     pub(crate) async fn next(&mut self) -> Result<Event, GatewayError> {
         loop {
             if let Some(event) = self.poll() {
                 return event;
             }
-            let running = self.running.as_ref().ok_or(GatewayError::Internal("polled after its end"))?;
-            if !running.wait().await {
-                return Err(self.deadline_passed());
+            let running = self.running.as_mut().ok_or(GatewayError::Internal("polled after its end"))?;
+            match running.wait().await {
+                Waited::News => {}
+                Waited::LongEnough => self.give_up(),
+                Waited::Deadline => return Err(self.deadline_passed()),
             }
         }
     }
@@ -193,8 +199,11 @@ impl Generation {
             }
             WireReason::Stop => Outcome::End(FinishReason::Stop, answer::FinishReason::Stop),
             WireReason::Length => Outcome::End(FinishReason::Length, answer::FinishReason::Length),
-            // Not by this gateway's wish: the worker is going down.
             WireReason::Cancelled => {
+                if finished.generated_tokens == 0 && self.running.as_ref()?.patience == Patience::Over {
+                    return Some(Err(self.full()));
+                }
+                // Not by this gateway's wish: the worker is going down.
                 if finished.generated_tokens == 0 && self.try_another() {
                     return None;
                 }
@@ -223,9 +232,7 @@ impl Generation {
                 if self.try_another() {
                     return None;
                 }
-                self.parts.metrics.rejection(RejectionReason::Capacity);
-                let error = GatewayError::Capacity { retry_after: FULL_RETRY_AFTER };
-                Outcome::Fault(FinishReason::Rejected, error)
+                return Some(Err(self.full()));
             }
         };
         match outcome {
@@ -238,6 +245,21 @@ impl Generation {
                 Some(Err(error))
             }
         }
+    }
+
+    /// It waited for nothing: it is refused, as if it had not come.
+    fn full(&mut self) -> GatewayError {
+        self.parts.metrics.rejection(RejectionReason::Capacity);
+        let load = self.running.as_ref().map(|running| running.admitted.load);
+        self.fail(FinishReason::Rejected);
+        GatewayError::Capacity { retry_after: FULL_RETRY_AFTER, load }
+    }
+
+    /// It has waited as long as it may: if it still waits, the worker drops it, and says so.
+    fn give_up(&mut self) {
+        let Some(running) = &mut self.running else { return };
+        running.patience = Patience::Over;
+        self.parts.tasks.spawn_on(running.attempt.give_up(), &self.parts.runtime);
     }
 
     /// The end, if every choice has ended and the holder knows.
@@ -269,11 +291,10 @@ impl Generation {
 
     fn try_another(&mut self) -> bool {
         let Some(running) = &mut self.running else { return false };
-        let has_tokens = running.attempt.mailboxes.iter().any(|mailbox| mailbox.tokens() > 0);
-        if running.tried.len() >= MAX_ATTEMPTS || has_tokens {
+        if running.tried.len() >= MAX_ATTEMPTS || running.attempt.has_tokens() {
             return false;
         }
-        match dispatch(&self.parts, &running.admitted, &running.record, &mut running.tried) {
+        match dispatch(&self.parts, &running.admitted, None, &running.record, &mut running.tried) {
             Ok(attempt) => {
                 let left = std::mem::replace(&mut running.attempt, attempt);
                 if !left.has_ended() {
@@ -306,15 +327,42 @@ impl Drop for Generation {
     }
 }
 
+/// How long a request waits to be begun.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Patience {
+    Until(tokio::time::Instant),
+    /// The worker was asked to drop it if it still waits.
+    Over,
+    /// It has been begun.
+    Rewarded,
+}
+
+enum Waited {
+    News,
+    /// And nothing has come.
+    LongEnough,
+    /// The request may go on no longer.
+    Deadline,
+}
+
 enum Outcome {
     End(FinishReason, answer::FinishReason),
     Fault(FinishReason, GatewayError),
 }
 
 impl Running {
-    /// Waits for news; false once the deadline has passed.
-    async fn wait(&self) -> bool {
-        tokio::time::timeout_at(self.deadline, self.attempt.changed.notified()).await.is_ok()
+    async fn wait(&mut self) -> Waited {
+        if matches!(self.patience, Patience::Until(_)) && self.attempt.has_tokens() {
+            self.patience = Patience::Rewarded;
+        }
+        let (until, waited) = match self.patience {
+            Patience::Until(end) if end < self.deadline => (end, Waited::LongEnough),
+            _ => (self.deadline, Waited::Deadline),
+        };
+        match tokio::time::timeout_at(until, self.attempt.changed.notified()).await {
+            Ok(()) => Waited::News,
+            Err(_) => waited,
+        }
     }
 }
 
@@ -343,7 +391,6 @@ impl Admitted {
                 GatewayError::ModelWarming { model: self.model.clone(), retry_after }
             }
             NoReplica::TooLong { max_sequence_tokens } => self.too_long(max_sequence_tokens),
-            NoReplica::TooLate { retry_after } => GatewayError::Capacity { retry_after },
         }
     }
 }

@@ -20,6 +20,7 @@ mod metrics;
 mod model_texts;
 mod openai;
 mod output_budget;
+mod overload;
 mod pipeline;
 mod reading;
 mod recent;

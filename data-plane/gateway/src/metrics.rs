@@ -11,6 +11,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Registry, Unit};
 use weir_schemas::records::{ChargeData, FinishReason, RejectionReason};
+use weir_schemas::rpc::worker::Class;
 
 use crate::recent::Recent;
 
@@ -38,6 +39,19 @@ pub(crate) struct ReasonLabel {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(crate) struct OverloadLabels {
+    model: String,
+    class: Word,
+    action: Word,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(crate) struct SloLabels {
+    model: String,
+    target: Word,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(crate) struct StatusLabel {
     status: u16,
 }
@@ -55,6 +69,15 @@ pub(crate) enum IdempotencyOutcome {
     Conflict,
     /// Ended for want of a client.
     Abandoned,
+}
+
+/// What a deployment did with a request that it could not serve at once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum OverloadAction {
+    Queued,
+    Shrunk,
+    Overflowed,
+    Refused,
 }
 
 /// A label value from a closed set.
@@ -92,6 +115,9 @@ pub(crate) struct Metrics {
     inflight: Family<ModelLabel, Gauge>,
     rejections: Family<ReasonLabel, Counter>,
     idempotency: Family<OutcomeLabel, Counter>,
+    overload: Family<OverloadLabels, Counter>,
+    slo_breaches: Family<SloLabels, Counter>,
+    queue_depth: Family<ModelLabel, Gauge>,
     responses: Family<StatusLabel, Counter>,
     pub(crate) connections: Gauge,
     pub(crate) replicas_connected: Gauge,
@@ -114,6 +140,9 @@ impl Metrics {
             inflight: Family::default(),
             rejections: Family::default(),
             idempotency: Family::default(),
+            overload: Family::default(),
+            slo_breaches: Family::default(),
+            queue_depth: Family::default(),
             responses: Family::default(),
             connections: Gauge::default(),
             replicas_connected: Gauge::default(),
@@ -142,6 +171,21 @@ impl Metrics {
             "Requests with an Idempotency-Key that joined a running one, had a kept answer, were refused as a conflict, \
              or were ended for want of a client",
             metrics.idempotency.clone(),
+        );
+        registry.register(
+            "overload",
+            "Requests that could not be served at once, by what was done with them: queued, shrunk, overflowed, refused",
+            metrics.overload.clone(),
+        );
+        registry.register(
+            "slo_breaches",
+            "Requests served whose time to first token (ttft) or mean gap between tokens (itl) was over the target",
+            metrics.slo_breaches.clone(),
+        );
+        registry.register(
+            "queue_depth",
+            "Sequences that wait for a seat at the ready replicas",
+            metrics.queue_depth.clone(),
         );
         registry.register("responses", "HTTP responses, by status", metrics.responses.clone());
         registry.register("connections", "HTTP connections", metrics.connections.clone());
@@ -187,6 +231,25 @@ impl Metrics {
         self.idempotency.get_or_create(&OutcomeLabel { outcome }).inc();
     }
 
+    pub(crate) fn overload(&self, model: &str, class: Class, action: OverloadAction) {
+        let class = Word(match class {
+            Class::Batch => "batch",
+            Class::Interactive | Class::Unspecified => "interactive",
+        });
+        let action = Word(match action {
+            OverloadAction::Queued => "queued",
+            OverloadAction::Shrunk => "shrunk",
+            OverloadAction::Overflowed => "overflowed",
+            OverloadAction::Refused => "refused",
+        });
+        self.overload.get_or_create(&OverloadLabels { model: model.to_owned(), class, action }).inc();
+    }
+
+    /// Sequences that wait at a model's replicas now.
+    pub(crate) fn queue_depth(&self, model: &str, waiting: u64) {
+        self.queue_depth.get_or_create(&label(model)).set(i64::try_from(waiting).unwrap_or(i64::MAX));
+    }
+
     /// Counts a request that ended, by its charge record.
     pub(crate) fn ended(&self, charge: &ChargeData) {
         self.recent.ended(charge);
@@ -197,6 +260,12 @@ impl Metrics {
             self.queue.get_or_create(&model).observe(seconds(charge.queue_us));
             self.prefill.get_or_create(&model).observe(seconds(charge.prefill_us));
             self.decode.get_or_create(&model).observe(seconds(charge.decode_us));
+        }
+        for (target, met) in [("ttft", charge.slo.ttft_met), ("itl", charge.slo.itl_met)] {
+            if met == Some(false) {
+                let labels = SloLabels { model: model.model.clone(), target: Word(target) };
+                self.slo_breaches.get_or_create(&labels).inc();
+            }
         }
         let finish_reason = Word(finish_word(charge.finish_reason));
         self.requests.get_or_create(&RequestLabels { model: model.model.clone(), finish_reason }).inc();

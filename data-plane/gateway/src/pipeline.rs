@@ -1,5 +1,7 @@
 //! The stages of a request between its parsed form and its stream, in order, each in its own module: resolve → render
-//! and tokenise → admit → open the record → route. What comes out is a [`Generation`] and how to name the answer.
+//! and tokenise → place → admit → open the record → route. What comes out is a [`Generation`] and how to name the answer.
+
+mod placement;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -8,7 +10,7 @@ use chrono::{DateTime, Utc};
 use weir_metering::LogError;
 use weir_schemas::clock::Clock;
 use weir_schemas::config_snapshot::{PinnedVersion, Slo};
-use weir_schemas::ids::RequestId;
+use weir_schemas::ids::{RequestId, VersionId};
 use weir_schemas::records::{ChargeData, FinishReason, GapStats, RejectionReason, SloOutcome, Tier};
 use weir_schemas::rpc::worker::{Billing, Class, Generate, Sampling, TokenBias};
 use weir_text::{AnswerParser, TextModel};
@@ -22,12 +24,14 @@ use crate::indexed_config::IndexedConfig;
 use crate::model_texts::ModelTexts;
 use crate::openai::{CompletionRequest, ParameterError};
 use crate::output_budget::{self, Ceiling};
+use crate::overload::Relief;
 use crate::reading;
 use crate::record::{Received, Recorder};
 use crate::rejections::Rejections;
-use crate::resolve::{request_hash, resolve};
-use crate::routing::{Link, NoReplica, Registry};
+use crate::resolve::request_hash;
+use crate::routing::{Chosen, Expected, Link, NoReplica, Registry, Wanted};
 use crate::tokenise::Tokeniser;
+use placement::{Placed, Target};
 
 /// Everything that the stages need.
 #[derive(Debug)]
@@ -64,15 +68,23 @@ pub(crate) struct Arrived {
 pub(crate) struct Started {
     pub(crate) generation: Generation,
     pub(crate) limits: LimitStates,
+    /// What answers, as clients name it.
+    pub(crate) model: String,
     pub(crate) artifact_digest: String,
     pub(crate) text: Arc<TextModel>,
-    /// Targets of its deployment.
-    pub(crate) slo: Slo,
+    /// What it met at its replica, and what its deployment aims at.
+    pub(crate) load: (Expected, Slo),
+    /// What it got instead of what it asked for.
+    pub(crate) relief: Option<Relief>,
 }
 
 /// A request that may run.
 #[derive(Debug)]
 struct Prepared {
+    target: Target,
+    relief: Option<Relief>,
+    chosen: Chosen,
+    give_up_after: Duration,
     generate: Generate,
     grammar_param: Option<&'static str>,
     parser: Option<AnswerParser>,
@@ -80,6 +92,19 @@ struct Prepared {
     limits: LimitStates,
     context_tokens: u64,
     text: Arc<TextModel>,
+}
+
+/// Why a request is not prepared.
+enum Stop {
+    Refused(GatewayError),
+    /// This one has room for it.
+    Overflow(Target),
+}
+
+impl<E: Into<GatewayError>> From<E> for Stop {
+    fn from(error: E) -> Self {
+        Self::Refused(error.into())
+    }
 }
 
 impl Pipeline {
@@ -102,41 +127,66 @@ impl Pipeline {
 
     async fn run(&self, arrived: Arrived) -> Result<Started, GatewayError> {
         let Arrived { request_id, config, request, .. } = &arrived;
-        let version = resolve(config, &request.model, *request_id)?.clone();
-        let slo = config.deployment(version.id).map_or_else(Slo::default, |deployment| deployment.slo);
-        let received = Received::new(self.recorder.clone(), *request_id, uncharged(&arrived, &version, slo));
-        let prepared = self.prepare(&arrived, &version).await;
-        let Prepared { generate, grammar_param, parser, reservation, limits, context_tokens, text } =
-            match prepared {
-                Ok(prepared) => prepared,
-                Err(error) => {
-                    received.refused();
-                    return Err(error);
-                }
-            };
-        let whole_prompt_tokens = generate.prompt.len() as u64;
-        let record = received.open(whole_prompt_tokens, arrived.instant).map_err(log_refused)?;
+        let target = Target::of(config, &request.model, *request_id)?;
+        let mut received = Received::new(
+            self.recorder.clone(),
+            *request_id,
+            uncharged(&arrived, target.version.id, target.slo),
+        );
+        let prepared = match self.prepare_somewhere(&arrived, target).await {
+            Ok(prepared) => prepared,
+            Err(error) => {
+                received.refused();
+                return Err(error);
+            }
+        };
+        let Prepared { target, relief, chosen, generate, reservation, limits, text, .. } = prepared;
+        let granted = matches!(relief, Some(Relief::Shrunk { .. })).then_some(generate.max_tokens);
+        received.decided(target.version.id, slo_outcome(target.slo), granted);
+        let record = received.open(generate.prompt.len() as u64, arrived.instant).map_err(log_refused)?;
+        let load = (chosen.expected, target.slo);
         let admitted = Admitted {
             config: config.clone(),
-            version: version.id,
+            version: target.version.id,
             model: request.model.clone(),
             generate,
             reservation,
             arrived: arrived.instant,
-            context_tokens,
+            context_tokens: prepared.context_tokens,
             param: request.input.param(),
-            grammar_param,
-            parser,
+            grammar_param: prepared.grammar_param,
+            load,
+            give_up_at: arrived.instant + prepared.give_up_after,
+            parser: prepared.parser,
         };
-        let generation = Generation::start(self.generation.clone(), admitted, record)?;
-        Ok(Started { generation, limits, artifact_digest: version.digest, text, slo })
+        let generation = Generation::start(self.generation.clone(), admitted, chosen.link, record)?;
+        let Target { model, version, .. } = target;
+        Ok(Started { generation, limits, model, artifact_digest: version.digest, text, load, relief })
+    }
+
+    /// At the model that was asked for, or at the one that takes what that one has no room for.
+    async fn prepare_somewhere(&self, arrived: &Arrived, asked: Target) -> Result<Prepared, GatewayError> {
+        let smaller = match self.prepare(arrived, asked.clone(), true).await {
+            Ok(prepared) => return Ok(prepared),
+            Err(Stop::Refused(error)) => return Err(error),
+            Err(Stop::Overflow(smaller)) => smaller,
+        };
+        if let Ok(prepared) = self.prepare(arrived, smaller, false).await {
+            return Ok(Prepared { relief: Some(Relief::Overflowed), ..prepared });
+        }
+        // It cannot read the request, or has no room for it any more.
+        self.prepare(arrived, asked, false).await.map_err(|stop| match stop {
+            Stop::Refused(error) => error,
+            Stop::Overflow(_) => GatewayError::Internal("overflow where there is none"),
+        })
     }
 
     /// Everything that may still refuse the request, up to and with its reservation.
-    async fn prepare(&self, arrived: &Arrived, version: &PinnedVersion) -> Result<Prepared, GatewayError> {
+    async fn prepare(&self, arrived: &Arrived, target: Target, may_overflow: bool) -> Result<Prepared, Stop> {
         let Arrived { request_id, config, request, principal, .. } = arrived;
+        let version = &target.version;
         if config.budget_exhausted(principal.tenant) {
-            return Err(GatewayError::BudgetSpent);
+            return Err(GatewayError::BudgetSpent.into());
         }
         let warming = |none| no_replica(none, request);
         let replica_tokens = self.registry.max_sequence_tokens(config, version.id).map_err(warming)?;
@@ -150,13 +200,15 @@ impl Pipeline {
         let held = grammar::of(request, &text, prompt.opens_thought)?;
         let (grammar, grammar_param) = held.map(|held| (held.grammar, held.param)).unzip();
         let prompt = prompt.tokens;
-        let max_tokens =
-            output_budget::decide(&ceiling, prompt.len() as u64, request.max_tokens, request.input.param())?;
-        let size = RequestSize {
-            prompt_tokens: prompt.len() as u64,
-            max_tokens: u64::from(max_tokens),
-            choices: u64::from(request.n),
-        };
+        let prompt_tokens = prompt.len() as u64;
+        let asked =
+            output_budget::decide(&ceiling, prompt_tokens, request.max_tokens, request.input.param())?;
+        let wanted = Wanted { class: class(request.tier), prompt_tokens, max_tokens: u64::from(asked) };
+        let Placed { chosen, terms } = self.place(arrived, &target, wanted, may_overflow)?;
+        let max_tokens = terms.max_output_tokens.map_or(asked, |most| asked.min(most));
+        let relief = (max_tokens < asked).then_some(Relief::Shrunk { max_tokens });
+        let size =
+            RequestSize { prompt_tokens, max_tokens: u64::from(max_tokens), choices: u64::from(request.n) };
         let now: Duration = HISTORY_WINDOW + self.epoch.elapsed();
         let (reservation, limits) = self.admission.admit(config, *principal, version.id, size, now)?;
         let tenant_weight = config.tenant(principal.tenant).map_or(1, |tenant| tenant.weight);
@@ -170,7 +222,7 @@ impl Pipeline {
             max_tokens,
             sampling: Some(sampling(request, *request_id)),
             stop: request.stop.clone(),
-            class: class(request.tier).into(),
+            class: wanted.class.into(),
             tenant_weight,
             n: request.n,
             billing: Some(billing(arrived)),
@@ -178,6 +230,10 @@ impl Pipeline {
             shown_control_tokens: reading::shown_control_tokens(request, &text),
         };
         Ok(Prepared {
+            target,
+            relief,
+            chosen,
+            give_up_after: terms.give_up_after,
             generate,
             grammar_param,
             parser,
@@ -202,7 +258,7 @@ impl Pipeline {
 }
 
 /// The charge of a request that nothing has been done for.
-fn uncharged(arrived: &Arrived, version: &PinnedVersion, slo: Slo) -> ChargeData {
+fn uncharged(arrived: &Arrived, version: VersionId, slo: Slo) -> ChargeData {
     let Arrived { at, principal, project, idempotency_key_hash, config, request, .. } = arrived;
     ChargeData {
         tenant: principal.tenant,
@@ -211,7 +267,7 @@ fn uncharged(arrived: &Arrived, version: &PinnedVersion, slo: Slo) -> ChargeData
         client_request_id: request.client_request_id.clone(),
         idempotency_key_hash: idempotency_key_hash.clone(),
         requested_model: request.model.clone(),
-        version: version.id,
+        version,
         tier: request.tier,
         stream: request.stream,
         n: request.n,
@@ -228,18 +284,18 @@ fn uncharged(arrived: &Arrived, version: &PinnedVersion, slo: Slo) -> ChargeData
         ttft_us: None,
         decode_us: 0,
         inter_token: GapStats::default(),
-        slo: SloOutcome {
-            ttft_target_ms: slo.ttft_ms,
-            itl_target_ms: slo.itl_ms,
-            ttft_met: None,
-            itl_met: None,
-        },
+        slo: slo_outcome(slo),
         replicas: Vec::new(),
         preemptions: 0,
         config_revision: config.revision(),
         sequence: 0,
         recovered: false,
     }
+}
+
+/// Targets whose outcome is not known yet.
+fn slo_outcome(slo: Slo) -> SloOutcome {
+    SloOutcome { ttft_target_ms: slo.ttft_ms, itl_target_ms: slo.itl_ms, ttft_met: None, itl_met: None }
 }
 
 /// What the worker's record says for us, should this gateway be lost with its disk.
@@ -295,7 +351,6 @@ fn no_replica(none: NoReplica, request: &CompletionRequest) -> GatewayError {
         NoReplica::Warming { retry_after } => {
             GatewayError::ModelWarming { model: request.model.clone(), retry_after }
         }
-        NoReplica::TooLate { retry_after } => GatewayError::Capacity { retry_after },
         NoReplica::TooLong { max_sequence_tokens } => GatewayError::ContextLength {
             limit_tokens: max_sequence_tokens,
             prompt_tokens: 0,

@@ -10,8 +10,8 @@ use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 use weir_metering::{LogError, OpenEntry, RecordLog, Unclosed};
 use weir_schemas::clock::Clock;
-use weir_schemas::ids::{GatewayId, RequestId, WorkerId};
-use weir_schemas::records::{ChargeData, ChargeRecord, FinishReason, USAGE_TOPIC};
+use weir_schemas::ids::{GatewayId, RequestId, VersionId, WorkerId};
+use weir_schemas::records::{ChargeData, ChargeRecord, FinishReason, SloOutcome, USAGE_TOPIC};
 use weir_schemas::rpc::worker::Finished;
 
 use crate::metrics::Metrics;
@@ -160,6 +160,13 @@ impl Received {
     /// `charge` with no tokens and [`FinishReason::Cancelled`]: what is recorded if nothing more happens.
     pub(crate) fn new(recorder: Arc<Recorder>, request: RequestId, charge: ChargeData) -> Self {
         Self { recorder, request, charge: Some(charge) }
+    }
+
+    /// What it was decided to get: `granted_max_tokens` if that is less than it asked for.
+    pub(crate) fn decided(&mut self, version: VersionId, slo: SloOutcome, granted_max_tokens: Option<u32>) {
+        if let Some(charge) = &mut self.charge {
+            *charge = ChargeData { version, slo, granted_max_tokens, ..charge.clone() };
+        }
     }
 
     /// The request was refused with an answer; refusals are counted elsewhere.

@@ -7,6 +7,7 @@ mod link;
 mod mailbox;
 mod registry;
 
+pub(crate) use expected_ttft::Expected;
 pub(crate) use link::{Link, LinkOptions};
 pub(crate) use mailbox::{Arrivals, End, Mailbox, Taken};
-pub(crate) use registry::{Chosen, Expected, NoReplica, Registry};
+pub(crate) use registry::{Chosen, NoReplica, Registry, Wanted};

@@ -189,6 +189,7 @@ fn edge(
     let Books { recorder, rejections, history, answers, .. } = books;
     let (requests, progress) = (TaskTracker::new(), Arc::new(ProgressBoard::default()));
     background.tasks.spawn(progress.clone().keep_noting(background.cancel.clone()));
+    background.spawn_queue_watch(metrics.clone());
     let idempotency =
         Arc::new(Idempotency::new(answers, config.idempotency_grace, metrics.clone(), requests.clone()));
     background.tasks.spawn(idempotency.clone().keep_sweeping(background.cancel.clone()));
@@ -273,6 +274,11 @@ impl Background {
         ));
         tasks.spawn(background::warm_texts(current.clone(), registry.clone(), texts, cancel.clone()));
         Self { current, registry, tasks, cancel }
+    }
+
+    fn spawn_queue_watch(&self, metrics: Metrics) {
+        let (current, registry) = (self.current.clone(), self.registry.clone());
+        self.tasks.spawn(background::watch_queues(current, registry, metrics, self.cancel.clone()));
     }
 
     fn spawn_writer(&self, rejections: Arc<Rejections>, clock: Clock) {

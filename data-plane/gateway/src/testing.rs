@@ -6,8 +6,8 @@ use ed25519_dalek::pkcs8::EncodePrivateKey;
 use jsonwebtoken::{Algorithm, EncodingKey, Header};
 use serde_json::json;
 use weir_schemas::config_snapshot::{
-    Alias, AliasTarget, ConfigSnapshot, Deployment, Key, Limits, PinnedVersion, QuotaLease, Resources,
-    Revision, Scope, Slo, Tenant, TenantState, VerificationKey,
+    Alias, AliasTarget, ConfigSnapshot, Deployment, Key, Limits, Overload, PinnedVersion, QuotaLease,
+    Resources, Revision, Scope, Slo, Tenant, TenantState, VerificationKey,
 };
 use weir_schemas::ids::{AliasId, DeploymentId, GatewayId, KeyId, SigningKeyId, TenantId, VersionId};
 
@@ -94,6 +94,7 @@ pub(crate) fn snapshot(issuer: &Issuer, gateway: GatewayId, tokenizer_digest: &s
             state: TenantState::Active,
             weight: 1,
             limits: Limits::default(),
+            may_overflow: false,
         }],
         keys: vec![Key {
             id: key(),
@@ -125,6 +126,7 @@ pub(crate) fn snapshot(issuer: &Issuer, gateway: GatewayId, tokenizer_digest: &s
             pool: "default".into(),
             replicas: 1,
             slo: Slo::default(),
+            overload: Overload::default(),
         }],
         replicas: vec![],
         leases: vec![QuotaLease { tenant: tenant(), gateway, epoch: 1, share: Limits::default() }],

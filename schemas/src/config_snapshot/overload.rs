@@ -1,7 +1,7 @@
 //! What a deployment does with requests that it cannot serve at once.
 //!
-//! A deployment is overloaded for a request whose expected time to its first token is beyond the deployment's target.
-//! What then happens is the policy of the request's class. Whatever waits has bounds: on how many wait before it, and on
+//! A deployment is overloaded for a request that would have to wait so long for others that its first token would be later
+//! than the deployment's target. What then happens is the policy of the request's class. Whatever waits has bounds: on how many wait before it, and on
 //! how long it waits; beyond them the request is refused, at once where that can be foreseen, else when the time is over
 //! and it has not begun.
 
@@ -21,7 +21,7 @@ pub struct Overload {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct QueueBounds {
-    /// Sequences that may wait for a seat at a replica before this one.
+    /// Requests that may wait for a seat at a replica; with none of them allowed, who finds no seat is refused.
     pub max_depth: u32,
     /// From a request's arrival until it begins to be computed, milliseconds.
     pub max_wait_ms: u64,

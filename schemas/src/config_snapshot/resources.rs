@@ -86,6 +86,9 @@ pub struct Tenant {
     pub weight: u32,
     /// Its limits.
     pub limits: Limits,
+    /// It agreed that a smaller model may answer when the one it asks for is overloaded.
+    #[serde(default)]
+    pub may_overflow: bool,
 }
 
 /// An active key. Absence from the snapshot is revocation.

@@ -73,6 +73,7 @@ async fn tenants(connection: &mut PgConnection) -> Result<Vec<Tenant>, StoreErro
             state: if state == "active" { TenantState::Active } else { TenantState::Suspended },
             weight: unsigned(weight, "weight")?,
             limits: limits.0,
+            may_overflow: false,
         })
     };
     rows.into_iter().map(tenant).collect()

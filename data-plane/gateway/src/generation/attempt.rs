@@ -8,7 +8,7 @@ use weir_schemas::records::FinishReason;
 
 use super::progress::WatchedRecord;
 use super::{Admitted, GenerationParts};
-use crate::routing::{Chosen, Expected, Link, Mailbox, NoReplica};
+use crate::routing::{Link, Mailbox, NoReplica, Wanted};
 
 /// One sequence for each choice, at one worker.
 #[derive(Debug)]
@@ -22,7 +22,6 @@ pub(super) struct Attempt {
     pub(super) changed: Arc<Notify>,
     /// How each choice ended, once the holder was told.
     pub(super) told: Vec<Option<FinishReason>>,
-    pub(super) expected: Expected,
 }
 
 impl Attempt {
@@ -34,11 +33,21 @@ impl Attempt {
         self.mailboxes.iter().all(|mailbox| mailbox.end().is_some())
     }
 
+    pub(super) fn has_tokens(&self) -> bool {
+        self.mailboxes.iter().any(|mailbox| mailbox.tokens() > 0)
+    }
+
     /// Waits until every choice has ended.
     pub(super) async fn ended(&self) {
         while !self.has_ended() {
             self.changed.notified().await;
         }
+    }
+
+    /// Asks the worker to drop the request if it still waits. Its first choice stands for all, which wait in order.
+    pub(super) fn give_up(&self) -> impl Future<Output = ()> + use<> {
+        let (link, handle) = (self.link.clone(), self.handle);
+        async move { link.cancel_if_waiting(handle).await }
     }
 
     /// Stops what is left of an attempt that another one has taken the place of.
@@ -49,28 +58,25 @@ impl Attempt {
     }
 }
 
-/// Sends the request to the best replica that was not tried; a replica whose session just broke is passed over.
+/// Sends the request to the replica that was chosen for it, or else to the best one that was not tried; a replica whose
+/// session just broke is passed over.
 pub(super) fn dispatch(
     parts: &GenerationParts,
     admitted: &Admitted,
+    mut chosen: Option<Arc<Link>>,
     record: &WatchedRecord,
     tried: &mut Vec<WorkerId>,
 ) -> Result<Attempt, NoReplica> {
-    let prompt_tokens = admitted.generate.prompt.len() as u64;
-    let max_tokens = u64::from(admitted.generate.max_tokens);
+    let Admitted { config, version, generate, .. } = admitted;
     let mut passed_over = tried.clone();
     loop {
-        let Chosen { link, expected } = parts.registry.choose(
-            &admitted.config,
-            admitted.version,
-            prompt_tokens,
-            max_tokens,
-            &passed_over,
-            parts.request_timeout.saturating_sub(admitted.arrived.elapsed()),
-        )?;
+        let link = match chosen.take() {
+            Some(link) => link,
+            None => parts.registry.choose(config, *version, Wanted::by(generate), &passed_over)?.link,
+        };
         let worker = link.worker();
         passed_over.push(worker);
-        let mut generate = admitted.generate.clone();
+        let mut generate = generate.clone();
         generate.attempt = u32::try_from(tried.len()).unwrap_or(u32::MAX).saturating_add(1);
         let (choices, changed) = (generate.n.max(1), Arc::new(Notify::new()));
         let mailbox = |_| {
@@ -85,7 +91,7 @@ pub(super) fn dispatch(
             tried.push(worker);
             record.attempt(worker, &mailboxes);
             let told = vec![None; mailboxes.len()];
-            return Ok(Attempt { link, handle, mailboxes, changed, told, expected });
+            return Ok(Attempt { link, handle, mailboxes, changed, told });
         }
     }
 }

@@ -79,25 +79,27 @@ pub(super) async fn create(
 /// From the pipeline to the first byte of the answer. Dropping the future, or the body that it gives, cancels.
 async fn answer(
     edge: &Arc<Edge>,
-    asked: Asked,
+    mut asked: Asked,
     arrived: Arrived,
     claim: Option<Claim>,
 ) -> Result<Response, GatewayError> {
     let (request_id, at, stream) = (arrived.request_id, arrived.at, arrived.request.stream);
-    let Started { mut generation, limits, artifact_digest, text, slo } = edge.pipeline.start(arrived).await?;
+    let started = edge.pipeline.start(arrived).await?;
+    let Started { mut generation, limits, model, artifact_digest, text, load, relief } = started;
     if let Some(claim) = claim {
         claim.began().await;
     }
+    asked.model = model;
     let writer = AnswerWriter::new(asked, request_id, at.timestamp(), &artifact_digest, text);
     // The first event is awaited before the status is sent, so that a refusal has its own.
     let first = generation.next().await?;
-    let expected = generation.expected();
     let mut response = if stream {
         event_stream(generation, writer, first, &limits)
     } else {
         whole(generation, writer, first, &limits).await?
     };
-    load_headers::insert(response.headers_mut(), expected, slo);
+    load_headers::insert(response.headers_mut(), load.0, load.1);
+    load_headers::insert_relief(response.headers_mut(), relief);
     Ok(response)
 }
 

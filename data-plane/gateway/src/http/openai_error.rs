@@ -12,7 +12,7 @@ use weir_schemas::error_class::ErrorClass;
 use crate::admission::RefusalReason;
 use crate::authenticate::AuthError;
 use crate::error::GatewayError;
-use crate::http::rate_limit_headers;
+use crate::http::{load_headers, rate_limit_headers};
 use crate::idempotency::IdempotencyError;
 
 /// A model's name is echoed up to this length.
@@ -45,6 +45,8 @@ enum Also {
     Bearer,
     /// The limits that the request met.
     RateLimits,
+    /// What it would have had to wait for.
+    Load,
     /// OpenAI's clients need not try a 409 again.
     NoRetry,
     /// The rest of the body was not read; the connection cannot carry another request.
@@ -101,8 +103,8 @@ impl Row {
                 Self { retry_after: refusal.retry_after, ..limited }
             }
             GatewayError::BudgetSpent => row("insufficient_quota", "insufficient_quota"),
-            GatewayError::Capacity { retry_after } => {
-                row(RATE_LIMIT, "capacity_exhausted").after(*retry_after)
+            GatewayError::Capacity { retry_after, .. } => {
+                row(RATE_LIMIT, "capacity_exhausted").after(*retry_after).also(Also::Load)
             }
             GatewayError::ModelWarming { retry_after, .. } => {
                 row(UNAVAILABLE, "model_warming").after(*retry_after)
@@ -190,6 +192,11 @@ impl IntoResponse for GatewayError {
             Also::RateLimits => {
                 if let Self::Admission(refusal) = &self {
                     rate_limit_headers::insert(headers, &refusal.limits);
+                }
+            }
+            Also::Load => {
+                if let Self::Capacity { load: Some((expected, slo)), .. } = self {
+                    load_headers::insert(headers, expected, slo);
                 }
             }
             Also::NoRetry => {

@@ -18,11 +18,11 @@ use weir_schemas::rpc::step_message::MalformedStep;
 use weir_schemas::rpc::worker::session_request::Kind;
 use weir_schemas::rpc::worker::worker_client::WorkerClient;
 use weir_schemas::rpc::worker::{
-    Cancel, Generate, LoadReport, ModelTextRequest, SessionHello, SessionRequest, StepMessage, VersionLoad,
-    VersionState, WatchRequest,
+    Cancel, Class, Generate, LoadReport, ModelTextRequest, SessionHello, SessionRequest, StepMessage,
+    VersionLoad, VersionState, WatchRequest,
 };
 
-use super::expected_ttft::SentSince;
+use super::expected_ttft::{Sent, SentSince};
 use super::mailbox::Mailbox;
 
 /// First and longest wait between connection attempts.
@@ -92,9 +92,17 @@ struct Session {
     outgoing: mpsc::Sender<SessionRequest>,
     next_handle: u64,
     sequences: HashMap<u64, Arc<Mailbox>>,
-    /// Prompts sent that no report includes yet, by handle.
-    unreported: HashMap<u64, (String, u64)>,
+    /// Sent, and in no report yet, by handle.
+    unreported: HashMap<u64, Unreported>,
     report: Option<Arc<LoadReport>>,
+}
+
+/// What was sent of a request.
+#[derive(Debug)]
+struct Unreported {
+    version: String,
+    class: Class,
+    sent: Sent,
 }
 
 /// A replica of a version that can take requests.
@@ -136,9 +144,13 @@ impl Link {
             return None;
         }
         let mut sent = SentSince::default();
-        for (_, prompt_tokens) in session.unreported.values().filter(|(of, _)| of == version) {
-            sent.sequences += 1;
-            sent.prompt_tokens += prompt_tokens;
+        for unreported in session.unreported.values().filter(|unreported| unreported.version == version) {
+            let of_class = match unreported.class {
+                Class::Interactive => &mut sent.interactive,
+                Class::Batch | Class::Unspecified => &mut sent.batch,
+            };
+            of_class.sequences += unreported.sent.sequences;
+            of_class.prompt_tokens += unreported.sent.prompt_tokens;
         }
         Some(ReadyReplica { load: load.clone(), sent })
     }
@@ -151,7 +163,12 @@ impl Link {
         // Handles are ascending on the wire because they are given and sent under this lock.
         let handle = session.next_handle;
         generate.handle = handle;
-        let unreported = (generate.version_id.clone(), generate.prompt.len() as u64);
+        let (sequences, prompt_tokens) = (mailboxes.len() as u64, generate.prompt.len() as u64);
+        let unreported = Unreported {
+            version: generate.version_id.clone(),
+            class: generate.class(),
+            sent: Sent { sequences, prompt_tokens },
+        };
         session.outgoing.try_send(SessionRequest { kind: Some(Kind::Generate(generate)) }).ok()?;
         for mailbox in mailboxes {
             session.sequences.insert(session.next_handle, mailbox.clone());
@@ -163,12 +180,21 @@ impl Link {
 
     /// Asks the worker to stop a sequence; its last update still comes.
     pub(crate) async fn cancel(&self, handle: u64) {
+        self.send_cancel(Cancel { handle, only_if_waiting: false }).await;
+    }
+
+    /// Asks the worker to stop a sequence if it has not begun to be computed.
+    pub(crate) async fn cancel_if_waiting(&self, handle: u64) {
+        self.send_cancel(Cancel { handle, only_if_waiting: true }).await;
+    }
+
+    async fn send_cancel(&self, cancel: Cancel) {
         let outgoing = match &*self.session.lock() {
-            Some(session) if session.sequences.contains_key(&handle) => session.outgoing.clone(),
+            Some(session) if session.sequences.contains_key(&cancel.handle) => session.outgoing.clone(),
             _ => return,
         };
         // A session that ended has told the mailbox so.
-        drop(outgoing.send(SessionRequest { kind: Some(Kind::Cancel(Cancel { handle })) }).await);
+        drop(outgoing.send(SessionRequest { kind: Some(Kind::Cancel(cancel)) }).await);
     }
 
     /// Stops listening for a sequence whose worker does not answer.

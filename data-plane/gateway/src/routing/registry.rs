@@ -9,16 +9,14 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use weir_schemas::ids::{VersionId, WorkerId};
+use weir_schemas::rpc::worker::{Class, Generate};
 
-use super::expected_ttft::{UNMEASURED_PREFILL_TOKENS_PER_S, expected_ttft_ms};
+use super::expected_ttft::{Expected, UNMEASURED_PREFILL_TOKENS_PER_S, expect};
 use super::link::{Link, LinkOptions, ReadyReplica};
 use crate::indexed_config::IndexedConfig;
 
 /// Told to clients while nothing is known of how long a load takes.
 const UNMEASURED_LOAD_TIME: Duration = Duration::from_secs(5);
-
-/// A wait that was estimated is told up to this long.
-const LONGEST_RETRY_AFTER: Duration = Duration::from_secs(60);
 
 /// Why no replica was chosen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,8 +25,21 @@ pub(crate) enum NoReplica {
     Warming { retry_after: Duration },
     /// Some are ready, and the request fits none of them.
     TooLong { max_sequence_tokens: u64 },
-    /// Even the best of them would not have its first token in time.
-    TooLate { retry_after: Duration },
+}
+
+/// What a request wants of a replica.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Wanted {
+    pub(crate) class: Class,
+    pub(crate) prompt_tokens: u64,
+    pub(crate) max_tokens: u64,
+}
+
+impl Wanted {
+    pub(crate) fn by(generate: &Generate) -> Self {
+        let (prompt_tokens, max_tokens) = (generate.prompt.len() as u64, u64::from(generate.max_tokens));
+        Self { class: generate.class(), prompt_tokens, max_tokens }
+    }
 }
 
 /// Where a request goes, and what it meets there.
@@ -36,14 +47,6 @@ pub(crate) enum NoReplica {
 pub(crate) struct Chosen {
     pub(crate) link: Arc<Link>,
     pub(crate) expected: Expected,
-}
-
-/// What a request has to expect of its replica.
-#[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub(crate) struct Expected {
-    pub(crate) ttft_ms: f64,
-    /// Sequences that wait for a seat there, as far as is known.
-    pub(crate) queue_depth: u64,
 }
 
 /// All workers of this gateway.
@@ -135,16 +138,13 @@ impl Registry {
         longest.ok_or_else(|| self.warming(version))
     }
 
-    /// The ready replica with the least expected time to first token that can hold the sequence, other than `tried`, if that
-    /// is within `patience`.
+    /// The ready replica with the least expected time to first token that can hold the sequence, other than `tried`.
     pub(crate) fn choose(
         &self,
         config: &IndexedConfig,
         version: VersionId,
-        prompt_tokens: u64,
-        max_tokens: u64,
+        wanted: Wanted,
         tried: &[WorkerId],
-        patience: Duration,
     ) -> Result<Chosen, NoReplica> {
         let mut ready = self.ready(config, version);
         ready.retain(|(link, _)| !tried.contains(&link.worker()));
@@ -157,25 +157,17 @@ impl Registry {
             .filter(|rate| rate.is_finite() && *rate > 0.0)
             .reduce(f64::min)
             .unwrap_or(UNMEASURED_PREFILL_TOKENS_PER_S);
-        let wanted = prompt_tokens.saturating_add(max_tokens);
+        let Wanted { class, prompt_tokens, max_tokens } = wanted;
+        let sequence_tokens = prompt_tokens.saturating_add(max_tokens);
         let best = ready
             .into_iter()
-            .filter(|(_, replica)| holds(replica) >= wanted)
+            .filter(|(_, replica)| holds(replica) >= sequence_tokens)
             .map(|(link, ReadyReplica { load, sent })| {
-                let ttft_ms = expected_ttft_ms(&load, sent, prompt_tokens, borrowed_rate);
-                let queue_depth = u64::from(load.waiting_interactive) + u64::from(load.waiting_batch);
-                Chosen { link, expected: Expected { ttft_ms, queue_depth } }
+                let expected = expect(&load, sent, class, prompt_tokens, borrowed_rate);
+                Chosen { link, expected }
             })
-            .min_by(|a, b| a.expected.ttft_ms.total_cmp(&b.expected.ttft_ms))
-            .ok_or(NoReplica::TooLong { max_sequence_tokens: longest })?;
-        let wait = Duration::try_from_secs_f64(best.expected.ttft_ms / 1000.0).unwrap_or(Duration::MAX);
-        match wait.checked_sub(patience) {
-            Some(too_long) if !too_long.is_zero() => {
-                let retry_after = too_long.clamp(Duration::from_secs(1), LONGEST_RETRY_AFTER);
-                Err(NoReplica::TooLate { retry_after })
-            }
-            _ => Ok(best),
-        }
+            .min_by(|a, b| a.expected.ttft_ms().total_cmp(&b.expected.ttft_ms()));
+        best.ok_or(NoReplica::TooLong { max_sequence_tokens: longest })
     }
 
     /// Notes that the version is waited for, and tells how long a wait to expect.

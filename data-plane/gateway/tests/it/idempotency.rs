@@ -94,6 +94,7 @@ async fn another_body_or_endpoint_is_a_409_while_it_runs_and_after_and_another_t
             let expires_at = config.resources.keys[0].expires_at;
             let (limits, scopes) = (Limits::default(), vec![Scope::Inference]);
             config.resources.tenants.push(Tenant {
+                may_overflow: false,
                 id: other,
                 state: TenantState::Active,
                 weight: 1,

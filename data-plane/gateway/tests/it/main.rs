@@ -26,6 +26,7 @@ mod idempotency;
 mod kafka;
 mod limits;
 mod lost_replicas;
+mod overload;
 mod record_log;
 mod restart;
 mod tools;

@@ -12,7 +12,8 @@ fn max_wait_ms() -> u64 {
     QueueBounds::default().max_wait_ms
 }
 
-/// What a deployment does, by class, with requests whose expected time to the first token is beyond its target.
+/// What a deployment does, by class, with requests that would have to wait so long for others that their first token would
+/// be later than its target.
 #[derive(Debug, Clone, Default, Serialize, Deserialize, ToSchema)]
 #[serde(default, deny_unknown_fields)]
 #[schema(as = Overload)]
@@ -31,7 +32,7 @@ pub(crate) struct OverloadBody {
 pub(crate) enum OverloadPolicyBody {
     /// It waits.
     Queue {
-        /// Sequences that may wait for a seat at a replica before this one.
+        /// Requests that may wait for a seat at a replica; 0: who finds no seat is refused.
         #[serde(default = "max_depth")]
         #[schema(minimum = 0, default = 1024)]
         max_depth: u32,
@@ -47,7 +48,7 @@ pub(crate) enum OverloadPolicyBody {
         /// Tokens of each of its choices.
         #[schema(minimum = 1)]
         max_output_tokens: u32,
-        /// Sequences that may wait for a seat at a replica before this one.
+        /// Requests that may wait for a seat at a replica; 0: who finds no seat is refused.
         #[serde(default = "max_depth")]
         #[schema(minimum = 0, default = 1024)]
         max_depth: u32,
@@ -60,7 +61,7 @@ pub(crate) enum OverloadPolicyBody {
     Overflow {
         /// The smaller model, as clients name it.
         model: String,
-        /// Sequences that may wait for a seat at a replica before this one.
+        /// Requests that may wait for a seat at a replica; 0: who finds no seat is refused.
         #[serde(default = "max_depth")]
         #[schema(minimum = 0, default = 1024)]
         max_depth: u32,

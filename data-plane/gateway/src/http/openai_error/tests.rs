@@ -73,7 +73,7 @@ async fn limits_and_faults_look_as_the_table_says() {
     check(GatewayError::BudgetSpent, 429, quota, None).await;
     let retry_after = Duration::from_secs(3);
     let full = [Some("rate_limit_error"), Some("capacity_exhausted"), None];
-    check(GatewayError::Capacity { retry_after }, 429, full, Some("3")).await;
+    check(GatewayError::Capacity { retry_after, load: None }, 429, full, Some("3")).await;
     check(IdempotencyError::TooManyRunning.into(), 429, full, Some("1")).await;
     let warming = [Some("service_unavailable"), Some("model_warming"), None];
     check(GatewayError::ModelWarming { model: "x".into(), retry_after }, 503, warming, Some("3")).await;

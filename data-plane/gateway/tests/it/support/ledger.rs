@@ -51,6 +51,12 @@ impl Ledger {
         charges
     }
 
+    /// Waits for a charge like that, and gives the first.
+    pub async fn wait_charge(&self, wanted: impl Fn(&ChargeRecord) -> bool) -> ChargeRecord {
+        super::eventually("the charge", || self.charges().iter().any(&wanted)).await;
+        self.charges().into_iter().find(wanted).unwrap()
+    }
+
     fn of_topic<T: serde::de::DeserializeOwned>(&self, topic: &str) -> Vec<T> {
         let records = self.records.lock();
         let of_topic = records.iter().filter(|record| record.topic == topic);

@@ -196,7 +196,8 @@ impl Worker for Service {
 
 impl Service {
     async fn serve(self, mut incoming: Streaming<SessionRequest>, steps: Steps) {
-        let mut running: HashMap<u64, CancellationToken> = HashMap::new();
+        // Whether it waits for ever, too.
+        let mut running: HashMap<u64, (CancellationToken, bool)> = HashMap::new();
         let mut tasks = tokio::task::JoinSet::new();
         while let Ok(Some(message)) = incoming.message().await {
             match message.kind {
@@ -204,12 +205,13 @@ impl Service {
                     self.state.lock().requests.push(generate.clone());
                     for handle in (generate.handle..).take(generate.n as usize) {
                         let cancel = CancellationToken::new();
-                        running.insert(handle, cancel.clone());
                         let script = {
                             let mut state = self.state.lock();
                             state.running += 1;
                             state.script.clone().unwrap()
                         };
+                        let waits = matches!(script, Script::HoldInPrefill { computed: 0 });
+                        running.insert(handle, (cancel.clone(), waits));
                         let state = self.state.clone();
                         let generate = Generate { handle, ..generate.clone() };
                         let sequence =
@@ -221,8 +223,12 @@ impl Service {
                     }
                 }
                 Some(Kind::Cancel(cancel)) => {
-                    self.state.lock().cancelled.push(cancel.handle);
-                    if let Some(token) = running.get(&cancel.handle) {
+                    if !cancel.only_if_waiting {
+                        self.state.lock().cancelled.push(cancel.handle);
+                    }
+                    if let Some((token, waits)) = running.get(&cancel.handle)
+                        && (*waits || !cancel.only_if_waiting)
+                    {
                         token.cancel();
                     }
                 }

@@ -1,0 +1,162 @@
+//! What becomes of a request that would have to wait: the policy of its deployment and class, applied to what the best
+//! replica lets expect. Pure.
+//!
+//! The deployment is overloaded for the request if others before it would make it miss the target for its first token. A
+//! prompt that takes longer than the target by itself is no overload; a quarter of the target is what it may wait.
+
+use std::time::Duration;
+
+use weir_schemas::config_snapshot::{OverloadPolicy, QueueBounds, Slo};
+
+use crate::routing::Expected;
+
+/// Shortest and longest wait that clients are told of before they come again.
+const RETRY_AFTER: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
+
+/// On what terms a request waits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Terms {
+    /// From its arrival: if it has not begun to be computed by then, it is refused.
+    pub(crate) give_up_after: Duration,
+    /// What each choice of its answer is cut to.
+    pub(crate) max_output_tokens: Option<u32>,
+}
+
+/// The request is refused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Full {
+    pub(crate) retry_after: Duration,
+}
+
+/// What a request got instead of what it asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Relief {
+    /// Each choice of its answer has at most so many tokens.
+    Shrunk { max_tokens: u32 },
+    /// Another model answers.
+    Overflowed,
+}
+
+/// The model to be asked whether it has room for the request.
+pub(crate) fn smaller_model(policy: &OverloadPolicy, slo: Slo, expected: Expected) -> Option<&str> {
+    match policy {
+        OverloadPolicy::Overflow { model, .. } if is_overloaded(slo, expected) => Some(model),
+        _ => None,
+    }
+}
+
+/// What is done with a request that no other model takes. `left` is what is left of the longest time that it may take.
+pub(crate) fn terms(
+    policy: &OverloadPolicy,
+    slo: Slo,
+    expected: Expected,
+    left: Duration,
+) -> Result<Terms, Full> {
+    let (bounds, max_output_tokens) = match policy {
+        OverloadPolicy::Queue { bounds } | OverloadPolicy::Overflow { bounds, .. } => (*bounds, None),
+        OverloadPolicy::Shed => {
+            let max_wait_ms = whole_ms(bearable_wait_ms(slo, expected));
+            (QueueBounds { max_depth: u32::MAX, max_wait_ms }, None)
+        }
+        OverloadPolicy::Shrink { max_output_tokens, bounds } => {
+            (*bounds, Some(*max_output_tokens).filter(|_| is_overloaded(slo, expected)))
+        }
+    };
+    let give_up_after = Duration::from_millis(bounds.max_wait_ms).min(left);
+    let wait = Duration::try_from_secs_f64(expected.wait_ms / 1_000.0).unwrap_or(Duration::MAX);
+    let is_queue_full = expected.is_full && expected.queue_depth >= u64::from(bounds.max_depth);
+    if is_queue_full || wait > give_up_after {
+        let retry_after = wait.saturating_sub(give_up_after).clamp(RETRY_AFTER.0, RETRY_AFTER.1);
+        return Err(Full { retry_after });
+    }
+    Ok(Terms { give_up_after, max_output_tokens })
+}
+
+/// Others before the request would make its first token late.
+pub(crate) fn is_overloaded(slo: Slo, expected: Expected) -> bool {
+    expected.wait_ms > bearable_wait_ms(slo, expected)
+}
+
+#[expect(clippy::cast_precision_loss, reason = "at most an hour")]
+fn bearable_wait_ms(slo: Slo, expected: Expected) -> f64 {
+    let target_ms = slo.ttft_ms as f64;
+    (target_ms - expected.prefill_ms).max(target_ms / 4.0)
+}
+
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "positive, at most an hour")]
+fn whole_ms(ms: f64) -> u64 {
+    ms.round() as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SLO: Slo = Slo { ttft_ms: 200, itl_ms: 100 };
+    const BOUNDS: QueueBounds = QueueBounds { max_depth: 4, max_wait_ms: 1_000 };
+    const HOUR: Duration = Duration::from_secs(3_600);
+
+    fn waiting(wait_ms: f64, queue_depth: u64) -> Expected {
+        Expected { wait_ms, prefill_ms: 50.0, is_full: wait_ms > 0.0, queue_depth }
+    }
+
+    fn run(give_up_ms: u64, max_output_tokens: Option<u32>) -> Result<Terms, Full> {
+        Ok(Terms { give_up_after: Duration::from_millis(give_up_ms), max_output_tokens })
+    }
+
+    fn refuse(seconds: u64) -> Result<Terms, Full> {
+        Err(Full { retry_after: Duration::from_secs(seconds) })
+    }
+
+    fn check(policy: &OverloadPolicy, expected: Expected, expected_terms: &Result<Terms, Full>) {
+        assert_eq!(&terms(policy, SLO, expected, HOUR), expected_terms, "{policy:?} {expected:?}");
+    }
+
+    #[test]
+    fn a_queue_has_room_for_so_many_and_so_long() {
+        let queue = OverloadPolicy::Queue { bounds: BOUNDS };
+        check(&queue, waiting(0.0, 0), &run(1_000, None));
+        check(&queue, waiting(1_000.0, 3), &run(1_000, None));
+        check(&queue, waiting(10.0, 4), &refuse(1));
+        check(&queue, waiting(5_000.0, 3), &refuse(4));
+        check(&queue, waiting(1e9, 3), &refuse(60));
+        check(&queue, waiting(f64::INFINITY, 3), &refuse(60));
+        // Others wait, of a class behind this one, and there is a seat.
+        check(&queue, Expected { is_full: false, ..waiting(0.0, 9) }, &run(1_000, None));
+        let nobody = OverloadPolicy::Queue { bounds: QueueBounds { max_depth: 0, ..BOUNDS } };
+        check(&nobody, waiting(10.0, 0), &refuse(1));
+        check(&nobody, waiting(0.0, 0), &run(1_000, None));
+        let left = Duration::from_millis(300);
+        assert_eq!(terms(&queue, SLO, waiting(299.0, 0), left), run(300, None));
+        assert_eq!(terms(&queue, SLO, waiting(301.0, 0), left), refuse(1));
+    }
+
+    #[test]
+    fn shed_waits_as_long_as_the_target_can_be_kept() {
+        check(&OverloadPolicy::Shed, waiting(150.0, 900), &run(150, None));
+        check(&OverloadPolicy::Shed, waiting(151.0, 1), &refuse(1));
+        // A long prompt runs where there is room for it.
+        let long = |wait_ms| Expected { prefill_ms: 9_000.0, ..waiting(wait_ms, 0) };
+        check(&OverloadPolicy::Shed, long(50.0), &run(50, None));
+        check(&OverloadPolicy::Shed, long(51.0), &refuse(1));
+    }
+
+    #[test]
+    fn shrink_cuts_only_under_overload_and_waits_within_bounds() {
+        let shrink = OverloadPolicy::Shrink { max_output_tokens: 8, bounds: BOUNDS };
+        check(&shrink, waiting(150.0, 1), &run(1_000, None));
+        check(&shrink, waiting(151.0, 1), &run(1_000, Some(8)));
+        check(&shrink, waiting(1_001.0, 1), &refuse(1));
+        check(&shrink, waiting(151.0, 4), &refuse(1));
+    }
+
+    #[test]
+    fn overflow_asks_the_smaller_model_only_under_overload_and_else_waits() {
+        let overflow = OverloadPolicy::Overflow { model: "small".into(), bounds: BOUNDS };
+        assert_eq!(smaller_model(&overflow, SLO, waiting(151.0, 1)), Some("small"));
+        assert_eq!(smaller_model(&overflow, SLO, waiting(150.0, 1)), None);
+        assert_eq!(smaller_model(&OverloadPolicy::Shed, SLO, waiting(151.0, 1)), None);
+        check(&overflow, waiting(151.0, 1), &run(1_000, None));
+        check(&overflow, waiting(1_001.0, 1), &refuse(1));
+    }
+}
