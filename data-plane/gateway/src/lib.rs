@@ -2,8 +2,8 @@
 //!
 //! Owns a request from its first byte to its charge record. Never: the weights, a scheduling decision, a price, or a
 //! call to the control plane on a request's path. Start reading at [`start`], then `http/answer.rs` and `pipeline.rs`,
-//! which name the stages in order: authenticate → parse and validate → resolve → render and tokenise → admit → route
-//! → stream → settle.
+//! which name the stages in order: authenticate → parse and validate → resolve → render and tokenise → place → admit
+//! → route → stream → settle.
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::panic, clippy::allow_attributes))]
 
 mod admission;
