@@ -199,7 +199,13 @@ fn config_snapshot() {
     let limits =
         Limits { tokens_per_minute: Some(100_000), concurrent_sequences: Some(16), ..Limits::default() };
     let resources = Resources {
-        tenants: vec![config::Tenant { id: tenant, state: config::TenantState::Active, weight: 1, limits }],
+        tenants: vec![config::Tenant {
+            id: tenant,
+            state: config::TenantState::Active,
+            weight: 1,
+            limits,
+            may_overflow: true,
+        }],
         keys: vec![config::Key {
             id: KeyId::from_u128(2),
             tenant,
@@ -235,6 +241,7 @@ fn config_snapshot() {
             pool: "default".into(),
             replicas: 1,
             slo: config::Slo::default(),
+            overload: config::Overload { batch: config::OverloadPolicy::Shed, ..config::Overload::default() },
         }],
         replicas: vec![config::Replica {
             worker: WorkerId::from_u128(4),

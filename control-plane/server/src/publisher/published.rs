@@ -73,6 +73,7 @@ mod tests {
             state: TenantState::Active,
             weight,
             limits: Limits::default(),
+            may_overflow: false,
         };
         let resources =
             Resources { tenants: (0..).zip(weights).map(tenant).collect(), ..Resources::default() };
