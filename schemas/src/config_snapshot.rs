@@ -10,7 +10,7 @@ mod snapshot;
 pub use form::{is_ed25519_key, is_http_address};
 pub use overload::{Overload, OverloadPolicy, QueueBounds};
 pub use resources::{
-    Alias, AliasTarget, BudgetState, Deployment, Key, Limits, PinnedVersion, QuotaLease, Replica, Scope, Slo,
-    Tenant, TenantState, VerificationKey,
+    Alias, AliasTarget, BudgetState, Deployment, Key, Limits, ModelLimits, PinnedVersion, QuotaLease,
+    Replica, Scope, Slo, Tenant, TenantState, VerificationKey,
 };
 pub use snapshot::{ConfigSnapshot, ResourceError, ResourceType, Resources, Revision, digest};

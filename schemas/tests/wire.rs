@@ -193,11 +193,23 @@ fn rejection_record() {
     check_sample("weir.requests.rejected.v1.json", &fresh);
 }
 
+fn key(tenant: TenantId, model_limits: &config::ModelLimits) -> config::Key {
+    config::Key {
+        id: KeyId::from_u128(2),
+        tenant,
+        scopes: vec![Scope::Inference, Scope::UsageRead],
+        limits: Limits::default(),
+        model_limits: model_limits.clone(),
+        expires_at: at(86_400),
+    }
+}
+
 #[test]
 fn config_snapshot() {
     let (tenant, version) = (TenantId::from_u128(1), VersionId::from_u128(3));
     let limits =
         Limits { tokens_per_minute: Some(100_000), concurrent_sequences: Some(16), ..Limits::default() };
+    let model_limits = config::ModelLimits::from([("smollm2-135m-instruct".to_owned(), limits)]);
     let resources = Resources {
         tenants: vec![config::Tenant {
             id: tenant,
@@ -205,14 +217,9 @@ fn config_snapshot() {
             weight: 1,
             limits,
             may_overflow: true,
+            model_limits: model_limits.clone(),
         }],
-        keys: vec![config::Key {
-            id: KeyId::from_u128(2),
-            tenant,
-            scopes: vec![Scope::Inference, Scope::UsageRead],
-            limits: Limits::default(),
-            expires_at: at(86_400),
-        }],
+        keys: vec![key(tenant, &model_limits)],
         verification_keys: vec![config::VerificationKey {
             kid: SigningKeyId::from_u128(9),
             x: "11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwIaaPcHURo".into(),
@@ -254,11 +261,13 @@ fn config_snapshot() {
             gateway: GatewayId::from_u128(6),
             epoch: 1,
             share: limits,
+            model_shares: model_limits,
         }],
         budgets: vec![config::BudgetState { tenant, exhausted: false }],
     };
     let fresh = ConfigSnapshot { revision: Revision { epoch: 1, position: 17 }, resources };
     check_sample("config_snapshot.v1.json", &fresh);
+    check_sample("config_snapshot.v1.model_limits.json", &fresh);
     let mut applied = Resources::default();
     for &kind in config::ResourceType::ALL {
         fresh.resources.check(kind).unwrap();

@@ -1,9 +1,11 @@
 //! A key record: what is known of an issued token, never the token. Held by [`crate::tenant`] for tenants' keys
 //! and by [`crate::platform`] for operators'.
 
+use std::collections::BTreeMap;
+
 use chrono::{DateTime, Duration, Utc};
 use serde::{Deserialize, Serialize};
-use weir_schemas::config_snapshot::{Limits, Scope};
+use weir_schemas::config_snapshot::{Limits, ModelLimits, Scope};
 use weir_schemas::ids::{KeyId, SigningKeyId};
 
 use crate::refusal::{Refusal, Rule};
@@ -24,6 +26,9 @@ pub struct KeyRecord {
     /// Tighter limits than its tenant's.
     #[serde(default)]
     pub limits: Limits,
+    /// Tighter limits than its tenant's on single models.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub model_limits: ModelLimits,
     /// The key that signed it: its `kid`.
     pub signing_key: SigningKeyId,
     /// When it was made.
@@ -61,6 +66,7 @@ impl KeyRecord {
         ensure(distinct && !self.scopes.is_empty(), "scopes", Rule::Distinct { max })?;
         ensure(self.scopes.iter().all(|scope| allowed.contains(scope)), "scopes", Rule::Scope)?;
         validate::limits(&self.limits)?;
+        validate::model_limits(&self.model_limits)?;
         let latest = self.created_at + Duration::days(KEY_DAYS_MAX);
         let alive = self.expires_at > self.created_at && self.expires_at <= latest;
         ensure(alive, "expires_at", Rule::Expiry { max_days: KEY_DAYS_MAX })

@@ -51,7 +51,7 @@ pub enum PlatformEvent {
     #[serde(rename = "platform.key_created.v1")]
     KeyCreated {
         /// Its record.
-        key: KeyRecord,
+        key: Box<KeyRecord>,
     },
     /// An operator's key was revoked.
     #[serde(rename = "platform.key_revoked.v1")]
@@ -69,7 +69,7 @@ pub enum PlatformCommand {
     /// Issue an operator's key.
     CreateKey {
         /// Its record.
-        key: KeyRecord,
+        key: Box<KeyRecord>,
     },
     /// Revoke an operator's key; doing it twice changes nothing. The last one in force stays.
     RevokeKey {
@@ -122,7 +122,7 @@ impl Aggregate for Platform {
         let mut platform = current.unwrap_or_default();
         match event {
             PlatformEvent::KeyCreated { key } => {
-                platform.keys.insert(key.id, HeldKey::new(key.clone()));
+                platform.keys.insert(key.id, HeldKey::new((**key).clone()));
             }
             PlatformEvent::KeyRevoked { key, revoked_at } => {
                 if let Some(held) = platform.keys.get_mut(key) {
@@ -136,7 +136,7 @@ impl Aggregate for Platform {
 
 #[cfg(test)]
 mod tests {
-    use weir_schemas::config_snapshot::Limits;
+    use weir_schemas::config_snapshot::{Limits, ModelLimits};
     use weir_schemas::ids::SigningKeyId;
 
     use super::*;
@@ -146,16 +146,17 @@ mod tests {
         DateTime::from_timestamp(seconds, 0).unwrap()
     }
 
-    fn key(n: u128, scope: Scope) -> KeyRecord {
-        KeyRecord {
+    fn key(n: u128, scope: Scope) -> Box<KeyRecord> {
+        Box::new(KeyRecord {
             id: KeyId::from_u128(n),
             name: "operator".into(),
             scopes: vec![scope],
             limits: Limits::default(),
+            model_limits: ModelLimits::new(),
             signing_key: SigningKeyId::from_u128(9),
             created_at: at(0),
             expires_at: at(100),
-        }
+        })
     }
 
     #[test]

@@ -91,6 +91,12 @@ pub enum Rule {
         /// Most entries.
         max: usize,
     },
+    /// A collection of bounded size.
+    #[error("must hold at most {max} entries")]
+    Entries {
+        /// Most entries.
+        max: usize,
+    },
     /// At least one target must get requests.
     #[error("must give at least one target a weight above zero")]
     Weights,

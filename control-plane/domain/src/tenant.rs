@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
-use weir_schemas::config_snapshot::{Limits, Scope, TenantState};
+use weir_schemas::config_snapshot::{Limits, ModelLimits, Scope, TenantState};
 use weir_schemas::ids::{KeyId, TenantId};
 
 use crate::aggregate::{Aggregate, existing, vacant};
@@ -33,6 +33,8 @@ pub struct Tenant {
     pub weight: u32,
     /// Its limits.
     pub limits: Limits,
+    /// Its limits on single models.
+    pub model_limits: ModelLimits,
     /// When it was made.
     pub created_at: DateTime<Utc>,
     /// Every key it ever had.
@@ -54,6 +56,9 @@ pub enum TenantEvent {
         weight: u32,
         /// Its limits.
         limits: Limits,
+        /// Its limits on single models.
+        #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+        model_limits: ModelLimits,
         /// When.
         created_at: DateTime<Utc>,
     },
@@ -74,6 +79,12 @@ pub enum TenantEvent {
     LimitsSet {
         /// The new limits.
         limits: Limits,
+    },
+    /// It got other limits on single models, these and no others.
+    #[serde(rename = "tenant.model_limits_set.v1")]
+    ModelLimitsSet {
+        /// The new limits.
+        model_limits: ModelLimits,
     },
     /// It is no longer served, or served again.
     #[serde(rename = "tenant.state_set.v1")]
@@ -110,6 +121,8 @@ pub enum TenantCommand {
         weight: u32,
         /// Its limits.
         limits: Limits,
+        /// Its limits on single models.
+        model_limits: ModelLimits,
         /// The time.
         now: DateTime<Utc>,
     },
@@ -123,6 +136,8 @@ pub enum TenantCommand {
         weight: Option<u32>,
         /// The new limits, replacing all of the old.
         limits: Option<Limits>,
+        /// The new limits on single models, replacing all of the old.
+        model_limits: Option<ModelLimits>,
     },
     /// Issue a key.
     CreateKey {
@@ -146,15 +161,16 @@ impl Aggregate for Tenant {
 
     fn decide(current: Option<&Self>, command: TenantCommand) -> Result<Vec<TenantEvent>, Refusal> {
         match command {
-            TenantCommand::Create { id, name, weight, limits, now } => {
+            TenantCommand::Create { id, name, weight, limits, model_limits, now } => {
                 vacant(current)?;
                 validate::text("name", &name)?;
                 check_weight(weight)?;
                 validate::limits(&limits)?;
-                Ok(vec![TenantEvent::Created { id, name, weight, limits, created_at: now }])
+                validate::model_limits(&model_limits)?;
+                Ok(vec![TenantEvent::Created { id, name, weight, limits, model_limits, created_at: now }])
             }
-            TenantCommand::Update { name, state, weight, limits } => {
-                existing(current)?.update(name, state, weight, limits)
+            TenantCommand::Update { name, state, weight, limits, model_limits } => {
+                existing(current)?.update(name, state, weight, limits, model_limits)
             }
             TenantCommand::CreateKey { key } => existing(current)?.create_key(key),
             TenantCommand::RevokeKey { key, now } => existing(current)?.revoke_key(key, now),
@@ -162,13 +178,14 @@ impl Aggregate for Tenant {
     }
 
     fn evolve(current: Option<Self>, event: &TenantEvent) -> Option<Self> {
-        if let TenantEvent::Created { id, name, weight, limits, created_at } = event {
+        if let TenantEvent::Created { id, name, weight, limits, model_limits, created_at } = event {
             return Some(Self {
                 id: *id,
                 name: name.clone(),
                 state: TenantState::Active,
                 weight: *weight,
                 limits: *limits,
+                model_limits: model_limits.clone(),
                 created_at: *created_at,
                 keys: BTreeMap::new(),
             });
@@ -179,6 +196,7 @@ impl Aggregate for Tenant {
             TenantEvent::Renamed { name } => tenant.name.clone_from(name),
             TenantEvent::WeightSet { weight } => tenant.weight = *weight,
             TenantEvent::LimitsSet { limits } => tenant.limits = *limits,
+            TenantEvent::ModelLimitsSet { model_limits } => tenant.model_limits.clone_from(model_limits),
             TenantEvent::StateSet { state } => tenant.state = *state,
             TenantEvent::KeyCreated { key } => {
                 tenant.keys.insert(key.id, HeldKey::new(key.clone()));
@@ -200,6 +218,7 @@ impl Tenant {
         state: Option<TenantState>,
         weight: Option<u32>,
         limits: Option<Limits>,
+        model_limits: Option<ModelLimits>,
     ) -> Result<Vec<TenantEvent>, Refusal> {
         let mut events = Vec::new();
         if let Some(name) = name.filter(|name| *name != self.name) {
@@ -216,6 +235,10 @@ impl Tenant {
         if let Some(limits) = limits.filter(|limits| *limits != self.limits) {
             validate::limits(&limits)?;
             events.push(TenantEvent::LimitsSet { limits });
+        }
+        if let Some(model_limits) = model_limits.filter(|limits| *limits != self.model_limits) {
+            validate::model_limits(&model_limits)?;
+            events.push(TenantEvent::ModelLimitsSet { model_limits });
         }
         Ok(events)
     }

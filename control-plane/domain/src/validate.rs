@@ -1,6 +1,6 @@
 //! The rules on single values that several aggregates share.
 
-use weir_schemas::config_snapshot::Limits;
+use weir_schemas::config_snapshot::{Limits, ModelLimits};
 
 use crate::refusal::{Refusal, Rule, invalid};
 
@@ -8,6 +8,8 @@ use crate::refusal::{Refusal, Rule, invalid};
 pub(crate) const TEXT_CHARS_MAX: usize = 128;
 /// Longest name used by machines: an alias must fit a URL, a metric label and a log line.
 pub(crate) const NAME_CHARS_MAX: usize = 128;
+/// Most models that one tenant or key has limits on: the snapshot, which every node holds whole, grows with each.
+const MODEL_LIMITS_MAX: usize = 100;
 /// No real limit is larger; keeps sums of limits far from overflow.
 const LIMIT_MAX: u64 = 1_000_000_000_000;
 
@@ -45,6 +47,8 @@ pub(crate) fn digest(field: &'static str, value: &str) -> Result<(), Refusal> {
 pub(crate) fn limits(limits: &Limits) -> Result<(), Refusal> {
     let Limits {
         tokens_per_minute,
+        input_tokens_per_minute,
+        output_tokens_per_minute,
         requests_per_minute,
         concurrent_sequences,
         max_output_tokens,
@@ -52,6 +56,8 @@ pub(crate) fn limits(limits: &Limits) -> Result<(), Refusal> {
     } = *limits;
     for (field, value) in [
         ("limits.tokens_per_minute", tokens_per_minute),
+        ("limits.input_tokens_per_minute", input_tokens_per_minute),
+        ("limits.output_tokens_per_minute", output_tokens_per_minute),
         ("limits.requests_per_minute", requests_per_minute),
         ("limits.concurrent_sequences", concurrent_sequences),
         ("limits.max_output_tokens", max_output_tokens),
@@ -60,6 +66,17 @@ pub(crate) fn limits(limits: &Limits) -> Result<(), Refusal> {
         if let Some(value) = value {
             range(field, value, 1, LIMIT_MAX)?;
         }
+    }
+    Ok(())
+}
+
+/// The models need not exist yet: a limit may be set before its alias is.
+pub(crate) fn model_limits(by_model: &ModelLimits) -> Result<(), Refusal> {
+    let few = by_model.len() <= MODEL_LIMITS_MAX;
+    ensure(few, "model_limits", Rule::Entries { max: MODEL_LIMITS_MAX })?;
+    for (model, its_limits) in by_model {
+        name("a model's name in model_limits", model)?;
+        limits(its_limits)?;
     }
     Ok(())
 }
@@ -100,5 +117,21 @@ mod tests {
             Err(invalid("limits.requests_per_minute", Rule::Range { min: 1, max: LIMIT_MAX }))
         );
         assert_eq!(limits(&Limits::default()), Ok(()));
+    }
+
+    #[test]
+    fn limits_on_models() {
+        let of = |names: &[&str], limits| names.iter().map(|&name| (name.to_owned(), limits)).collect();
+        let one = Limits { output_tokens_per_minute: Some(1), ..Limits::default() };
+        assert_eq!(model_limits(&of(&["smollm2", "meta/llama:8b"], one)), Ok(()));
+        let rule = Rule::Name { max: NAME_CHARS_MAX };
+        assert_eq!(model_limits(&of(&["a b"], one)), Err(invalid("a model's name in model_limits", rule)));
+        let zero = Limits { output_tokens_per_minute: Some(0), ..Limits::default() };
+        assert!(model_limits(&of(&["a"], zero)).is_err());
+        let many: ModelLimits = (0..=MODEL_LIMITS_MAX).map(|n| (format!("m{n}"), one)).collect();
+        assert_eq!(
+            model_limits(&many).unwrap_err().to_string(),
+            "model_limits must hold at most 100 entries"
+        );
     }
 }

@@ -5,7 +5,7 @@ use chrono::TimeDelta;
 use weir_domain::key::{KEY_DAYS_MAX, KeyRecord};
 use weir_domain::platform::{Platform, PlatformCommand, PlatformId};
 use weir_schemas::clock::Clock;
-use weir_schemas::config_snapshot::{Limits, Scope};
+use weir_schemas::config_snapshot::{Limits, ModelLimits, Scope};
 use weir_schemas::error_class::ErrorClass;
 use weir_schemas::ids::KeyId;
 
@@ -91,11 +91,12 @@ async fn admin_token(
         name: name.to_owned(),
         scopes: vec![Scope::PlatformAdmin],
         limits: Limits::default(),
+        model_limits: ModelLimits::new(),
         signing_key: minter.kid,
         created_at,
         expires_at: created_at + BOOTSTRAP_LIFE,
     };
-    let command = PlatformCommand::CreateKey { key: key.clone() };
+    let command = PlatformCommand::CreateKey { key: key.clone().into() };
     write.execute::<Platform>(PlatformId, None, command).await?;
     Ok(minter.platform_token(&key)?)
 }

@@ -49,7 +49,7 @@ pub(crate) struct IndexedConfig {
     versions: HashMap<VersionId, usize>,
     deployments: HashMap<VersionId, Vec<usize>>,
     workers: HashMap<VersionId, Vec<WorkerId>>,
-    leases: HashMap<TenantId, QuotaLease>,
+    leases: HashMap<TenantId, usize>,
     exhausted: Vec<TenantId>,
 }
 
@@ -131,7 +131,7 @@ impl IndexedConfig {
 
     /// This gateway's share of a tenant's limits.
     pub(crate) fn lease(&self, tenant: TenantId) -> Option<&QuotaLease> {
-        self.leases.get(&tenant)
+        self.leases.get(&tenant).map(|&at| &self.snapshot.resources.leases[at])
     }
 
     pub(crate) fn budget_exhausted(&self, tenant: TenantId) -> bool {
@@ -193,7 +193,7 @@ fn workers_by_version(resources: &Resources) -> HashMap<VersionId, Vec<WorkerId>
 }
 
 /// A gateway has at most one lease a tenant (the snapshot's own check).
-fn leases_of(gateway: GatewayId, resources: &Resources) -> HashMap<TenantId, QuotaLease> {
-    let ours = resources.leases.iter().filter(|lease| lease.gateway == gateway);
-    ours.map(|lease| (lease.tenant, *lease)).collect()
+fn leases_of(gateway: GatewayId, resources: &Resources) -> HashMap<TenantId, usize> {
+    let leases = resources.leases.iter().enumerate();
+    leases.filter(|(_, lease)| lease.gateway == gateway).map(|(at, lease)| (lease.tenant, at)).collect()
 }

@@ -6,8 +6,8 @@ use ed25519_dalek::pkcs8::EncodePrivateKey;
 use jsonwebtoken::{Algorithm, EncodingKey, Header};
 use serde_json::json;
 use weir_schemas::config_snapshot::{
-    Alias, AliasTarget, ConfigSnapshot, Deployment, Key, Limits, Overload, PinnedVersion, QuotaLease,
-    Resources, Revision, Scope, Slo, Tenant, TenantState, VerificationKey,
+    Alias, AliasTarget, ConfigSnapshot, Deployment, Key, Limits, ModelLimits, Overload, PinnedVersion,
+    QuotaLease, Resources, Revision, Scope, Slo, Tenant, TenantState, VerificationKey,
 };
 use weir_schemas::ids::{AliasId, DeploymentId, GatewayId, KeyId, SigningKeyId, TenantId, VersionId};
 
@@ -95,12 +95,14 @@ pub(crate) fn snapshot(issuer: &Issuer, gateway: GatewayId, tokenizer_digest: &s
             weight: 1,
             limits: Limits::default(),
             may_overflow: false,
+            model_limits: ModelLimits::new(),
         }],
         keys: vec![Key {
             id: key(),
             tenant: tenant(),
             scopes: vec![Scope::Inference, Scope::UsageRead],
             limits: Limits::default(),
+            model_limits: ModelLimits::new(),
             expires_at: now() + TimeDelta::days(365 * 20),
         }],
         verification_keys: vec![issuer.verification_key()],
@@ -129,7 +131,13 @@ pub(crate) fn snapshot(issuer: &Issuer, gateway: GatewayId, tokenizer_digest: &s
             overload: Overload::default(),
         }],
         replicas: vec![],
-        leases: vec![QuotaLease { tenant: tenant(), gateway, epoch: 1, share: Limits::default() }],
+        leases: vec![QuotaLease {
+            tenant: tenant(),
+            gateway,
+            epoch: 1,
+            share: Limits::default(),
+            model_shares: ModelLimits::new(),
+        }],
         budgets: vec![],
     };
     ConfigSnapshot { revision: Revision { epoch: 1, position: 1 }, resources }

@@ -1,5 +1,7 @@
 //! The resource types of a snapshot: what stands in each.
 
+use std::collections::BTreeMap;
+
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 
@@ -51,6 +53,12 @@ pub struct Limits {
     /// Prompt and generated tokens a minute.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tokens_per_minute: Option<u64>,
+    /// Prompt tokens a minute.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub input_tokens_per_minute: Option<u64>,
+    /// Generated tokens a minute.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub output_tokens_per_minute: Option<u64>,
     /// Requests a minute.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub requests_per_minute: Option<u64>,
@@ -64,6 +72,29 @@ pub struct Limits {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_context_tokens: Option<u64>,
 }
+
+impl Limits {
+    /// The lower bound of each kind.
+    #[must_use]
+    pub fn lower(self, other: Self) -> Self {
+        let lower = |a: Option<u64>, b: Option<u64>| match (a, b) {
+            (Some(a), Some(b)) => Some(a.min(b)),
+            (a, b) => a.or(b),
+        };
+        Self {
+            tokens_per_minute: lower(self.tokens_per_minute, other.tokens_per_minute),
+            input_tokens_per_minute: lower(self.input_tokens_per_minute, other.input_tokens_per_minute),
+            output_tokens_per_minute: lower(self.output_tokens_per_minute, other.output_tokens_per_minute),
+            requests_per_minute: lower(self.requests_per_minute, other.requests_per_minute),
+            concurrent_sequences: lower(self.concurrent_sequences, other.concurrent_sequences),
+            max_output_tokens: lower(self.max_output_tokens, other.max_output_tokens),
+            max_context_tokens: lower(self.max_context_tokens, other.max_context_tokens),
+        }
+    }
+}
+
+/// Limits of single models, by the name that clients call them by. Each holds beside the limits over all models.
+pub type ModelLimits = BTreeMap<String, Limits>;
 
 /// Whether a tenant may be served.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -89,6 +120,9 @@ pub struct Tenant {
     /// It agreed that a smaller model may answer when the one it asks for is overloaded.
     #[serde(default)]
     pub may_overflow: bool,
+    /// Its limits on single models.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub model_limits: ModelLimits,
 }
 
 /// An active key. Absence from the snapshot is revocation.
@@ -103,6 +137,9 @@ pub struct Key {
     /// Tighter limits than the tenant's.
     #[serde(default)]
     pub limits: Limits,
+    /// Tighter limits than the tenant's on single models.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub model_limits: ModelLimits,
     /// When it ends.
     pub expires_at: DateTime<Utc>,
 }
@@ -211,7 +248,7 @@ pub struct Replica {
 }
 
 /// One gateway's share of one tenant's limits. A gateway without a lease for a tenant has no share.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct QuotaLease {
     /// Whose limits.
     pub tenant: TenantId,
@@ -221,6 +258,9 @@ pub struct QuotaLease {
     pub epoch: u64,
     /// The share, in the limit's own units; only the per-minute and concurrency bounds are shared out.
     pub share: Limits,
+    /// The share of the limits on single models, likewise.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub model_shares: ModelLimits,
 }
 
 /// Whether a tenant's money is spent.

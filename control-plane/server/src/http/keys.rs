@@ -12,7 +12,7 @@ use utoipa::ToSchema;
 use weir_domain::key::KeyRecord;
 use weir_schemas::config_snapshot::Scope;
 
-use super::schema::{LimitsBody, ScopeName};
+use super::schema::{LimitsBody, ModelLimitsBody, ScopeName, by_model};
 use crate::store::keys::KeyRow;
 
 /// A key without its token.
@@ -29,6 +29,8 @@ pub(crate) struct KeyView {
     pub(crate) scopes: Vec<Scope>,
     /// Tighter limits than the tenant's.
     pub(crate) limits: LimitsBody,
+    /// Tighter limits than the tenant's on single models, by the name that clients call them by.
+    pub(crate) model_limits: ModelLimitsBody,
     /// The signing key that made it.
     pub(crate) signing_key_id: String,
     /// When it was made.
@@ -46,6 +48,7 @@ impl From<&KeyRecord> for KeyView {
             name: key.name.clone(),
             scopes: key.scopes.clone(),
             limits: key.limits.into(),
+            model_limits: by_model(key.model_limits.clone()),
             signing_key_id: key.signing_key.to_string(),
             created_at: key.created_at,
             expires_at: key.expires_at,
@@ -61,6 +64,7 @@ impl From<KeyRow> for KeyView {
             name: row.name,
             scopes: row.scopes.0,
             limits: row.limits.0.into(),
+            model_limits: by_model(row.model_limits.0),
             signing_key_id: row.signing_key,
             created_at: row.created_at,
             expires_at: row.expires_at,

@@ -1,5 +1,7 @@
 //! Small types of the API that several nouns share, as the contract shows them.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoResponses, ToSchema};
 use weir_schemas::config_snapshot::{Limits, Slo};
@@ -15,6 +17,14 @@ pub(crate) struct LimitsBody {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 1)]
     pub(crate) tokens_per_minute: Option<u64>,
+    /// Prompt tokens a minute.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(minimum = 1)]
+    pub(crate) input_tokens_per_minute: Option<u64>,
+    /// Generated tokens a minute.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(minimum = 1)]
+    pub(crate) output_tokens_per_minute: Option<u64>,
     /// Requests a minute.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 1)]
@@ -33,10 +43,20 @@ pub(crate) struct LimitsBody {
     pub(crate) max_context_tokens: Option<u64>,
 }
 
+/// Limits on single models, by the name that clients call them by.
+pub(crate) type ModelLimitsBody = BTreeMap<String, LimitsBody>;
+
+/// The one as the other: a body as limits, limits as a body.
+pub(crate) fn by_model<A: Into<B>, B>(limits: BTreeMap<String, A>) -> BTreeMap<String, B> {
+    limits.into_iter().map(|(model, limits)| (model, limits.into())).collect()
+}
+
 impl From<LimitsBody> for Limits {
     fn from(body: LimitsBody) -> Self {
         let LimitsBody {
             tokens_per_minute,
+            input_tokens_per_minute,
+            output_tokens_per_minute,
             requests_per_minute,
             concurrent_sequences,
             max_output_tokens,
@@ -44,6 +64,8 @@ impl From<LimitsBody> for Limits {
         } = body;
         Self {
             tokens_per_minute,
+            input_tokens_per_minute,
+            output_tokens_per_minute,
             requests_per_minute,
             concurrent_sequences,
             max_output_tokens,
@@ -56,6 +78,8 @@ impl From<Limits> for LimitsBody {
     fn from(limits: Limits) -> Self {
         let Limits {
             tokens_per_minute,
+            input_tokens_per_minute,
+            output_tokens_per_minute,
             requests_per_minute,
             concurrent_sequences,
             max_output_tokens,
@@ -63,6 +87,8 @@ impl From<Limits> for LimitsBody {
         } = limits;
         Self {
             tokens_per_minute,
+            input_tokens_per_minute,
+            output_tokens_per_minute,
             requests_per_minute,
             concurrent_sequences,
             max_output_tokens,

@@ -11,7 +11,7 @@ use utoipa::ToSchema;
 use weir_domain::tenant::Tenant;
 use weir_schemas::config_snapshot::TenantState;
 
-use super::schema::{LimitsBody, TenantStateName};
+use super::schema::{LimitsBody, ModelLimitsBody, TenantStateName, by_model};
 use crate::store::tenants::TenantRow;
 
 /// A tenant.
@@ -32,6 +32,8 @@ pub(crate) struct TenantView {
     /// Its limits.
     #[schema(inline = false)]
     pub(crate) limits: LimitsBody,
+    /// Its limits on single models, by the name that clients call them by; they hold beside the limits over all.
+    pub(crate) model_limits: ModelLimitsBody,
     /// When it was made.
     pub(crate) created_at: DateTime<Utc>,
 }
@@ -48,6 +50,7 @@ impl From<&Tenant> for TenantView {
             state: state.to_owned(),
             weight: tenant.weight,
             limits: tenant.limits.into(),
+            model_limits: by_model(tenant.model_limits.clone()),
             created_at: tenant.created_at,
         }
     }
@@ -61,6 +64,7 @@ impl From<TenantRow> for TenantView {
             state: row.state,
             weight: u32::try_from(row.weight).unwrap_or(u32::MAX),
             limits: row.limits.0.into(),
+            model_limits: by_model(row.model_limits.0),
             created_at: row.created_at,
         }
     }

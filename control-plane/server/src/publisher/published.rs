@@ -62,7 +62,7 @@ impl Published {
 
 #[cfg(test)]
 mod tests {
-    use weir_schemas::config_snapshot::{Limits, Resources, Tenant, TenantState};
+    use weir_schemas::config_snapshot::{Limits, ModelLimits, Resources, Tenant, TenantState};
     use weir_schemas::ids::TenantId;
 
     use super::*;
@@ -74,6 +74,7 @@ mod tests {
             weight,
             limits: Limits::default(),
             may_overflow: false,
+            model_limits: ModelLimits::new(),
         };
         let resources =
             Resources { tenants: (0..).zip(weights).map(tenant).collect(), ..Resources::default() };

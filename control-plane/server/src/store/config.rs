@@ -6,8 +6,8 @@ use chrono::{DateTime, Utc};
 use sqlx::types::Json;
 use sqlx::{FromRow, PgConnection};
 use weir_schemas::config_snapshot::{
-    Alias, ConfigSnapshot, Deployment, Key, Limits, Overload, PinnedVersion, QuotaLease, Replica, Resources,
-    Revision, Scope, Slo, Tenant, TenantState, VerificationKey,
+    Alias, ConfigSnapshot, Deployment, Key, Limits, ModelLimits, Overload, PinnedVersion, QuotaLease,
+    Replica, Resources, Revision, Scope, Slo, Tenant, TenantState, VerificationKey,
 };
 use weir_schemas::ids::GatewayId;
 
@@ -62,35 +62,46 @@ impl Store {
     }
 }
 
+type TenantColumns = (String, String, i64, Json<Limits>, Json<ModelLimits>);
+
 async fn tenants(connection: &mut PgConnection) -> Result<Vec<Tenant>, StoreError> {
-    let rows: Vec<(String, String, i64, Json<Limits>)> =
-        sqlx::query_as("SELECT tenant_id, state, weight, limits FROM tenants ORDER BY tenant_id")
-            .fetch_all(connection)
-            .await?;
-    let tenant = |(tenant, state, weight, limits): (String, String, i64, Json<Limits>)| {
+    let rows: Vec<TenantColumns> = sqlx::query_as(
+        "SELECT tenant_id, state, weight, limits, model_limits FROM tenants ORDER BY tenant_id",
+    )
+    .fetch_all(connection)
+    .await?;
+    let tenant = |(tenant, state, weight, limits, model_limits): TenantColumns| {
         Ok(Tenant {
             id: id(&tenant)?,
             state: if state == "active" { TenantState::Active } else { TenantState::Suspended },
             weight: unsigned(weight, "weight")?,
             limits: limits.0,
             may_overflow: false,
+            model_limits: model_limits.0,
         })
     };
     rows.into_iter().map(tenant).collect()
 }
 
-type KeyColumns = (String, String, Json<Vec<Scope>>, Json<Limits>, DateTime<Utc>);
+type KeyColumns = (String, String, Json<Vec<Scope>>, Json<Limits>, Json<ModelLimits>, DateTime<Utc>);
 
 async fn keys(connection: &mut PgConnection, now: DateTime<Utc>) -> Result<Vec<Key>, StoreError> {
     let rows: Vec<KeyColumns> = sqlx::query_as(
-        "SELECT key_id, tenant_id, scopes, limits, expires_at FROM keys
+        "SELECT key_id, tenant_id, scopes, limits, model_limits, expires_at FROM keys
          WHERE revoked_at IS NULL AND expires_at > $1 ORDER BY key_id",
     )
     .bind(now)
     .fetch_all(connection)
     .await?;
-    let key = |(key, tenant, scopes, limits, expires_at): KeyColumns| {
-        Ok(Key { id: id(&key)?, tenant: id(&tenant)?, scopes: scopes.0, limits: limits.0, expires_at })
+    let key = |(key, tenant, scopes, limits, model_limits, expires_at): KeyColumns| {
+        Ok(Key {
+            id: id(&key)?,
+            tenant: id(&tenant)?,
+            scopes: scopes.0,
+            limits: limits.0,
+            model_limits: model_limits.0,
+            expires_at,
+        })
     };
     rows.into_iter().map(key).collect()
 }
@@ -224,10 +235,18 @@ fn leases(tenants: &[Tenant], nodes: &[NodeColumns]) -> Result<Vec<QuotaLease>, 
     let Some(holder) = nodes.iter().find(|node| node.kind == "gateway") else { return Ok(Vec::new()) };
     let gateway: GatewayId = id(&holder.node_id)?;
     let epoch = unsigned(holder.registered_position, "position")?;
-    let lease = |tenant: &Tenant| {
-        // Only what adds up over gateways is shared out; the bounds of one request stand in the tenant's limits.
-        let share = Limits { max_output_tokens: None, max_context_tokens: None, ..tenant.limits };
-        QuotaLease { tenant: tenant.id, gateway, epoch, share }
+    // Only what adds up over gateways is shared out; the bounds of one request stand in the tenant's limits.
+    let share = |limits: Limits| Limits { max_output_tokens: None, max_context_tokens: None, ..limits };
+    let lease = |tenant: &Tenant| QuotaLease {
+        tenant: tenant.id,
+        gateway,
+        epoch,
+        share: share(tenant.limits),
+        model_shares: tenant
+            .model_limits
+            .iter()
+            .map(|(model, limits)| (model.clone(), share(*limits)))
+            .collect(),
     };
     Ok(tenants.iter().map(lease).collect())
 }

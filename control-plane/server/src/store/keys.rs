@@ -3,7 +3,7 @@
 use chrono::{DateTime, Utc};
 use sqlx::FromRow;
 use sqlx::types::Json;
-use weir_schemas::config_snapshot::{Limits, Scope};
+use weir_schemas::config_snapshot::{Limits, ModelLimits, Scope};
 use weir_schemas::ids::{KeyId, SigningKeyId, TenantId};
 
 use super::error::StoreError;
@@ -18,6 +18,7 @@ pub(crate) struct KeyRow {
     pub(crate) name: String,
     pub(crate) scopes: Json<Vec<Scope>>,
     pub(crate) limits: Json<Limits>,
+    pub(crate) model_limits: Json<ModelLimits>,
     pub(crate) signing_key: String,
     pub(crate) created_at: DateTime<Utc>,
     pub(crate) expires_at: DateTime<Utc>,
@@ -35,7 +36,8 @@ pub(crate) struct PlatformKeyRow {
     pub(crate) revoked_at: Option<DateTime<Utc>>,
 }
 
-const KEY_COLUMNS: &str = "key_id, name, scopes, limits, signing_key, created_at, expires_at, revoked_at";
+const KEY_COLUMNS: &str =
+    "key_id, name, scopes, limits, model_limits, signing_key, created_at, expires_at, revoked_at";
 
 impl Store {
     /// A page of the tenant's keys, and one row more if there are more.

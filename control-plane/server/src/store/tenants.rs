@@ -3,7 +3,7 @@
 use chrono::{DateTime, Utc};
 use sqlx::FromRow;
 use sqlx::types::Json;
-use weir_schemas::config_snapshot::Limits;
+use weir_schemas::config_snapshot::{Limits, ModelLimits};
 
 use super::Store;
 use super::error::StoreError;
@@ -18,6 +18,7 @@ pub(crate) struct TenantRow {
     pub(crate) state: String,
     pub(crate) weight: i64,
     pub(crate) limits: Json<Limits>,
+    pub(crate) model_limits: Json<ModelLimits>,
     pub(crate) created_at: DateTime<Utc>,
 }
 
@@ -30,7 +31,7 @@ impl Store {
     ) -> Result<Vec<TenantRow>, StoreError> {
         let mut transaction = self.read(scope).await?;
         let rows = sqlx::query_as(
-            "SELECT tenant_id, name, state, weight, limits, created_at FROM tenants
+            "SELECT tenant_id, name, state, weight, limits, model_limits, created_at FROM tenants
              WHERE ($1::text IS NULL OR tenant_id > $1) ORDER BY tenant_id LIMIT $2",
         )
         .bind(&page.after)

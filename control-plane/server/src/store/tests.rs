@@ -4,7 +4,7 @@
 use chrono::DateTime;
 use prometheus_client::metrics::histogram::Histogram;
 use weir_domain::tenant::{Tenant, TenantCommand};
-use weir_schemas::config_snapshot::Limits;
+use weir_schemas::config_snapshot::{Limits, ModelLimits};
 use weir_schemas::ids::TenantId;
 
 use super::*;
@@ -21,11 +21,9 @@ async fn a_tenants_read_is_behind_row_level_security() {
     let tenants = [TenantId::from_u128(1), TenantId::from_u128(2)];
     for id in tenants {
         let mut write = store.begin("test", now).await.unwrap();
-        let (name, limits) = (id.to_string(), Limits::default());
-        write
-            .execute::<Tenant>(id, None, TenantCommand::Create { id, name, weight: 1, limits, now })
-            .await
-            .unwrap();
+        let (name, limits, model_limits) = (id.to_string(), Limits::default(), ModelLimits::new());
+        let create = TenantCommand::Create { id, name, weight: 1, limits, model_limits, now };
+        write.execute::<Tenant>(id, None, create).await.unwrap();
         write.commit().await.unwrap();
     }
     let mut transaction = store.read_as(TenantScope::proven(tenants[1])).await.unwrap();

@@ -28,6 +28,30 @@ async fn a_change_based_on_an_old_read_is_refused() {
 }
 
 #[tokio::test]
+async fn limits_on_models_are_made_changed_and_shown() {
+    let installation = Installation::new();
+    let plane = installation.start().await;
+    let limits = json!({"small": {"tokens_per_minute": 1000, "input_tokens_per_minute": 800}});
+    let made =
+        plane.post("/api/v1/tenants", json!({"name": "acme", "model_limits": limits})).await.expect(201);
+    assert_eq!(made["model_limits"], limits);
+    let path = format!("/api/v1/tenants/{}", made["id"].as_str().unwrap());
+    let patch = async |body| plane.send("PATCH", &path, &plane.admin, &[], Some(&body)).await.expect(200);
+    assert_eq!(patch(json!({"weight": 2})).await["model_limits"], limits, "what is absent stays");
+    let changed = json!({"large": {"output_tokens_per_minute": 5, "max_context_tokens": 100}});
+    assert_eq!(patch(json!({"model_limits": changed})).await["model_limits"], changed);
+    assert_eq!(plane.get(&path).await.json()["model_limits"], changed);
+    assert_eq!(plane.get("/api/v1/tenants").await.json()["data"][0]["model_limits"], changed);
+
+    let body = json!({"name": "ci", "scopes": ["inference"], "model_limits": limits});
+    let key = plane.post(&format!("{path}/keys"), body).await.expect(201);
+    assert_eq!(key["model_limits"], limits);
+    let shown = plane.get(&format!("{path}/keys/{}", key["id"].as_str().unwrap())).await.json();
+    assert_eq!(shown["model_limits"], limits);
+    plane.stop().await;
+}
+
+#[tokio::test]
 async fn a_repeat_under_one_idempotency_key_changes_nothing() {
     let installation = Installation::new();
     let plane = installation.start().await;
@@ -94,6 +118,8 @@ async fn what_cannot_be_read_is_a_4xx() {
         json!({"name": "x", "weight": -1}),
         json!({"name": "x", "weight": 0}),
         json!({"name": "x", "limits": {"tokens_per_minute": 0}}),
+        json!({"name": "x", "model_limits": {"m": {"output_tokens_per_minute": 0}}}),
+        json!({"name": "x", "model_limits": {"a b": {}}}),
         json!({"name": "x", "limits": {"tokens_per_day": 1}}),
     ] {
         plane.post("/api/v1/tenants", body).await.expect(400);

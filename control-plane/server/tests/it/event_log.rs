@@ -106,7 +106,10 @@ async fn rebuilt_read_models_are_identical() {
     call(
         "PATCH",
         path("tenants", &tenant),
-        Some(json!({"name": "b", "weight": 7, "state": "suspended", "limits": {"tokens_per_minute": 9}})),
+        Some(json!({
+            "name": "b", "weight": 7, "state": "suspended", "limits": {"tokens_per_minute": 9},
+            "model_limits": {"one": {"input_tokens_per_minute": 5}},
+        })),
     )
     .await;
     let alias =

@@ -105,7 +105,10 @@ pub(crate) async fn register(plane: &ControlPlane, node: &str, address: &str) {
 async fn a_node_gets_everything_and_a_revoked_key_goes() {
     let installation = Installation::new();
     let plane = installation.start().await;
-    let body = json!({"name": "acme", "limits": {"tokens_per_minute": 1000, "max_output_tokens": 10}});
+    let body = json!({
+        "name": "acme", "limits": {"tokens_per_minute": 1000, "max_output_tokens": 10},
+        "model_limits": {"m-latest": {"input_tokens_per_minute": 500, "max_output_tokens": 5}},
+    });
     let tenant = plane.post("/api/v1/tenants", body).await.expect(201)["id"].as_str().unwrap().to_owned();
     let (key, _) = plane.key(&tenant, &["inference"]).await;
     let version = plane.version("m").await;
@@ -139,12 +142,18 @@ async fn a_node_gets_everything_and_a_revoked_key_goes() {
         (resources.verification_keys.len(), resources.verification_keys[0].issuer.as_str()),
         (1, "weir")
     );
-    let lease = resources.leases[0];
+    let model = &resources.tenants[0].model_limits["m-latest"];
+    assert_eq!((model.input_tokens_per_minute, model.max_output_tokens), (Some(500), Some(5)));
+    let lease = &resources.leases[0];
     assert_eq!((lease.gateway.to_string().as_str(), lease.tenant.to_string()), (GATEWAY, tenant.clone()));
     assert_eq!(
         lease.share,
         Limits { tokens_per_minute: Some(1000), ..Limits::default() },
         "only what is shared out"
+    );
+    assert_eq!(
+        lease.model_shares["m-latest"],
+        Limits { input_tokens_per_minute: Some(500), ..Limits::default() }
     );
 
     let path = format!("/api/v1/tenants/{tenant}/keys/{key}");

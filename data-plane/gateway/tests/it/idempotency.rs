@@ -7,7 +7,7 @@ use std::time::Duration;
 use hyper::Method;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
-use weir_schemas::config_snapshot::{Key, Limits, QuotaLease, Scope, Tenant, TenantState};
+use weir_schemas::config_snapshot::{ConfigSnapshot, Key, QuotaLease, Tenant};
 use weir_schemas::ids::{KeyId, TenantId};
 use weir_schemas::records::FinishReason;
 use weir_schemas::rpc::worker::FinishReason as WireReason;
@@ -82,29 +82,21 @@ async fn a_repeat_joins_the_running_request_and_later_ones_are_replayed() {
     }
 }
 
+/// With one key and no limits.
+fn add_tenant(config: &mut ConfigSnapshot, id: TenantId, key: KeyId) {
+    let resources = &mut config.resources;
+    let lease = QuotaLease { tenant: id, ..resources.leases[0].clone() };
+    let key = Key { id: key, tenant: id, ..resources.keys[0].clone() };
+    let tenant = Tenant { id, ..resources.tenants[0].clone() };
+    resources.leases.push(lease);
+    resources.keys.push(key);
+    resources.tenants.push(tenant);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn another_body_or_endpoint_is_a_409_while_it_runs_and_after_and_another_tenant_is_apart() {
     let other = TenantId::from_u128(71);
-    let harness = Harness::with(
-        1,
-        |_| (),
-        |config| {
-            let gateway = config.resources.leases[0].gateway;
-            let key = KeyId::from_u128(72);
-            let expires_at = config.resources.keys[0].expires_at;
-            let (limits, scopes) = (Limits::default(), vec![Scope::Inference]);
-            config.resources.tenants.push(Tenant {
-                may_overflow: false,
-                id: other,
-                state: TenantState::Active,
-                weight: 1,
-                limits,
-            });
-            config.resources.keys.push(Key { id: key, tenant: other, scopes, limits, expires_at });
-            config.resources.leases.push(QuotaLease { tenant: other, gateway, epoch: 1, share: limits });
-        },
-    )
-    .await;
+    let harness = Harness::with(1, |_| (), |config| add_tenant(config, other, KeyId::from_u128(72))).await;
     let (script, gate) = gated();
     harness.workers[0].script(script);
     let mut first = open(&harness, "k", json!({"stream": true})).await;

@@ -1,5 +1,5 @@
 use super::*;
-use crate::config_snapshot::{Key, Limits};
+use crate::config_snapshot::{Key, Limits, ModelLimits};
 use crate::ids::{KeyId, TenantId};
 
 fn client(snapshot_path: PathBuf, validate: Validate) -> ConfigClient {
@@ -29,6 +29,7 @@ fn keys_json(count: u128) -> String {
             tenant: TenantId::from_u128(1),
             scopes: vec![],
             limits: Limits::default(),
+            model_limits: ModelLimits::new(),
             expires_at: chrono::DateTime::UNIX_EPOCH,
         })
         .collect();

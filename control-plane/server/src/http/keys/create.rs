@@ -15,7 +15,7 @@ use crate::auth::{KeysWrite, TenantCaller};
 use crate::http::App;
 use crate::http::extract::{Body, WriteHeaders};
 use crate::http::problem::Problem;
-use crate::http::schema::{LimitsBody, ReadProblems, ScopeName, WriteProblems};
+use crate::http::schema::{LimitsBody, ModelLimitsBody, ReadProblems, ScopeName, WriteProblems, by_model};
 use crate::http::write::{Reply, Started, Write};
 
 /// Life of a key that states none.
@@ -34,6 +34,9 @@ pub(crate) struct CreateKey {
     /// Tighter limits than the tenant's.
     #[serde(default)]
     limits: LimitsBody,
+    /// Tighter limits than the tenant's on single models, by the name that clients call them by; at most 100.
+    #[serde(default)]
+    model_limits: ModelLimitsBody,
     /// When it ends; a year from now if absent, ten years at most.
     expires_at: Option<DateTime<Utc>>,
 }
@@ -80,6 +83,7 @@ pub(crate) async fn create_key(
         name: body.name,
         scopes: body.scopes,
         limits: body.limits.into(),
+        model_limits: by_model(body.model_limits),
         signing_key: minter.kid,
         created_at,
         expires_at: body.expires_at.unwrap_or(created_at + DEFAULT_LIFE),

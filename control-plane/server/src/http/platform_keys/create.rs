@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use weir_domain::key::KeyRecord;
 use weir_domain::platform::{Platform, PlatformCommand, PlatformId};
-use weir_schemas::config_snapshot::{Limits, Scope};
+use weir_schemas::config_snapshot::{Limits, ModelLimits, Scope};
 use weir_schemas::ids::KeyId;
 
 use super::PlatformKeyView;
@@ -63,11 +63,12 @@ pub(crate) async fn create_platform_key(
         name: body.name,
         scopes: vec![Scope::PlatformAdmin],
         limits: Limits::default(),
+        model_limits: ModelLimits::new(),
         signing_key: minter.kid,
         created_at,
         expires_at: body.expires_at.unwrap_or(created_at + DEFAULT_LIFE),
     };
-    let command = PlatformCommand::CreateKey { key: key.clone() };
+    let command = PlatformCommand::CreateKey { key: key.clone().into() };
     let changed = write.execute::<Platform>(PlatformId, command).await?;
     let token = minter.platform_token(&key)?;
     let location = format!("/api/v1/platform/keys/{}", key.id);

@@ -12,7 +12,7 @@ use crate::auth::PlatformAdmin;
 use crate::http::App;
 use crate::http::extract::{Body, WriteHeaders};
 use crate::http::problem::Problem;
-use crate::http::schema::{LimitsBody, ReadProblems, WriteProblems};
+use crate::http::schema::{LimitsBody, ModelLimitsBody, ReadProblems, WriteProblems, by_model};
 use crate::http::write::{Reply, single};
 
 const fn one() -> u32 {
@@ -33,6 +33,9 @@ pub(crate) struct CreateTenant {
     /// Its limits.
     #[serde(default)]
     limits: LimitsBody,
+    /// Its limits on single models, by the name that clients call them by; at most 100. A model need not exist yet.
+    #[serde(default)]
+    model_limits: ModelLimitsBody,
 }
 
 /// Make a tenant. It is active at once and has no keys.
@@ -48,8 +51,14 @@ pub(crate) async fn create_tenant(
 ) -> Result<Response, Problem> {
     let now = app.clock.now();
     let id = TenantId::new(now);
-    let command =
-        TenantCommand::Create { id, name: body.name, weight: body.weight, limits: body.limits.into(), now };
+    let command = TenantCommand::Create {
+        id,
+        name: body.name,
+        weight: body.weight,
+        limits: body.limits.into(),
+        model_limits: by_model(body.model_limits),
+        now,
+    };
     single::<Tenant, _>(&app, &admin.caller, (headers, &digest), (id, command), |tenant| {
         Reply::created(format!("/api/v1/tenants/{id}"), tenant.map(TenantView::from))
     })

@@ -13,7 +13,9 @@ use crate::auth::PlatformAdmin;
 use crate::http::App;
 use crate::http::extract::{Body, Path, WriteHeaders};
 use crate::http::problem::Problem;
-use crate::http::schema::{LimitsBody, ReadProblems, TenantStateName, WriteProblems};
+use crate::http::schema::{
+    LimitsBody, ModelLimitsBody, ReadProblems, TenantStateName, WriteProblems, by_model,
+};
 use crate::http::write::{Reply, single};
 
 /// What to change; what is absent stays.
@@ -30,6 +32,8 @@ pub(crate) struct UpdateTenant {
     weight: Option<u32>,
     /// Its limits, replacing all of the old ones.
     limits: Option<LimitsBody>,
+    /// Its limits on single models, replacing all of the old ones.
+    model_limits: Option<ModelLimitsBody>,
 }
 
 /// Change a tenant's name, state, weight or limits.
@@ -51,6 +55,7 @@ pub(crate) async fn update_tenant(
         state: body.state,
         weight: body.weight,
         limits: body.limits.map(Into::into),
+        model_limits: body.model_limits.map(by_model),
     };
     single::<Tenant, _>(&app, &admin.caller, (headers, &digest), (id, command), |tenant| {
         Reply::ok(tenant.map(TenantView::from))

@@ -17,17 +17,19 @@ pub(super) async fn apply_tenant(
 ) -> Result<(), StoreError> {
     match event {
         TenantEvent::KeyCreated { key } => {
-            let KeyRecord { id, name, scopes, limits, signing_key, created_at, expires_at } = key;
+            let KeyRecord { id, name, scopes, limits, model_limits, signing_key, created_at, expires_at } =
+                key;
             sqlx::query(
                 "INSERT INTO keys
-                 (key_id, tenant_id, name, scopes, limits, signing_key, created_at, expires_at)
-                 VALUES ($1, $2, $3, $4, $5, $6, $7, $8)",
+                 (key_id, tenant_id, name, scopes, limits, model_limits, signing_key, created_at, expires_at)
+                 VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)",
             )
             .bind(id.to_string())
             .bind(place.stream)
             .bind(name)
             .bind(Json(scopes))
             .bind(Json(limits))
+            .bind(Json(model_limits))
             .bind(signing_key.to_string())
             .bind(created_at)
             .bind(expires_at)
@@ -42,6 +44,7 @@ pub(super) async fn apply_tenant(
         | TenantEvent::Renamed { .. }
         | TenantEvent::WeightSet { .. }
         | TenantEvent::LimitsSet { .. }
+        | TenantEvent::ModelLimitsSet { .. }
         | TenantEvent::StateSet { .. } => Ok(()),
     }
 }

@@ -20,9 +20,9 @@ pub(super) async fn apply(
     event: &TenantEvent,
 ) -> Result<(), StoreError> {
     let changed = match event {
-        TenantEvent::Created { id, name, weight, limits, created_at } => sqlx::query(
-            "INSERT INTO tenants (tenant_id, version, name, state, weight, limits, created_at)
-             VALUES ($1, $2, $3, $4, $5, $6, $7)",
+        TenantEvent::Created { id, name, weight, limits, model_limits, created_at } => sqlx::query(
+            "INSERT INTO tenants (tenant_id, version, name, state, weight, limits, model_limits, created_at)
+             VALUES ($1, $2, $3, $4, $5, $6, $7, $8)",
         )
         .bind(id.to_string())
         .bind(place.version)
@@ -30,6 +30,7 @@ pub(super) async fn apply(
         .bind(state_name(TenantState::Active))
         .bind(i64::from(*weight))
         .bind(Json(limits))
+        .bind(Json(model_limits))
         .bind(created_at),
         TenantEvent::Renamed { name } => {
             update("UPDATE tenants SET version = $2, name = $3 WHERE tenant_id = $1", place).bind(name)
@@ -45,6 +46,10 @@ pub(super) async fn apply(
         TenantEvent::LimitsSet { limits } => {
             update("UPDATE tenants SET version = $2, limits = $3 WHERE tenant_id = $1", place)
                 .bind(Json(limits))
+        }
+        TenantEvent::ModelLimitsSet { model_limits } => {
+            update("UPDATE tenants SET version = $2, model_limits = $3 WHERE tenant_id = $1", place)
+                .bind(Json(model_limits))
         }
         TenantEvent::KeyCreated { .. } | TenantEvent::KeyRevoked { .. } => {
             update("UPDATE tenants SET version = $2 WHERE tenant_id = $1", place)
