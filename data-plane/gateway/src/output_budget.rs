@@ -1,11 +1,11 @@
 //! Part of stage 4: how many tokens a request may have in all, and so how many it may generate. Pure.
 
-use weir_schemas::config_snapshot::PinnedVersion;
+use weir_schemas::config_snapshot::{Limits, PinnedVersion};
 
 use crate::authenticate::Principal;
 use crate::error::GatewayError;
 use crate::indexed_config::IndexedConfig;
-use crate::openai::ParameterError;
+use crate::openai::{CompletionRequest, ParameterError};
 
 /// The bounds that apply to one request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -16,27 +16,29 @@ pub(crate) struct Ceiling {
     output_tokens: Option<u64>,
     /// A minute's tokens: no request that the client left open is made larger than what could ever be admitted.
     minute_tokens: Option<u64>,
+    /// Of them, a minute's output.
+    minute_output_tokens: Option<u64>,
+    /// Choices that share a minute's tokens.
+    choices: u64,
 }
 
 impl Ceiling {
-    /// The tightest of the version's, the replicas', the tenant's and the key's bounds.
+    /// The tightest of the version's, the replicas', the tenant's and the key's bounds, over all models and on this one.
     pub(crate) fn new(
         config: &IndexedConfig,
         principal: Principal,
+        request: &CompletionRequest,
         version: &PinnedVersion,
         replica_tokens: u64,
     ) -> Self {
-        let limits = [
-            config.tenant(principal.tenant).map(|tenant| tenant.limits),
-            config.lease(principal.tenant).map(|lease| lease.share),
-            config.key(principal.key).map(|key| key.limits),
-        ];
-        let limits = || limits.iter().flatten();
-        let context = limits().filter_map(|limits| limits.max_context_tokens).min().unwrap_or(u64::MAX);
+        let limits = limits(config, principal, &request.model);
+        let context = limits.max_context_tokens.unwrap_or(u64::MAX);
         Self {
             context_tokens: context.min(u64::from(version.context_limit)).min(replica_tokens),
-            output_tokens: limits().filter_map(|limits| limits.max_output_tokens).min(),
-            minute_tokens: limits().filter_map(|limits| limits.tokens_per_minute).min(),
+            output_tokens: limits.max_output_tokens,
+            minute_tokens: limits.tokens_per_minute,
+            minute_output_tokens: limits.output_tokens_per_minute,
+            choices: u64::from(request.n),
         }
     }
 
@@ -74,8 +76,10 @@ pub(crate) fn decide(
             asked
         }
         None => {
-            let minute = ceiling.minute_tokens.unwrap_or(u64::MAX).saturating_sub(prompt_tokens).max(1);
-            room.min(ceiling.output_tokens.unwrap_or(u64::MAX)).min(minute)
+            let bound = |tokens: Option<u64>| tokens.unwrap_or(u64::MAX);
+            let minute = bound(ceiling.minute_tokens).saturating_sub(prompt_tokens);
+            let minute = minute.min(bound(ceiling.minute_output_tokens)) / ceiling.choices.max(1);
+            room.min(bound(ceiling.output_tokens)).min(minute.max(1))
         }
     };
     match u32::try_from(granted) {
@@ -85,12 +89,33 @@ pub(crate) fn decide(
     }
 }
 
+/// The lowest of all that apply.
+fn limits(config: &IndexedConfig, principal: Principal, model: &str) -> Limits {
+    let (tenant, lease) = (config.tenant(principal.tenant), config.lease(principal.tenant));
+    let key = config.key(principal.key);
+    let stated = [
+        tenant.map(|tenant| tenant.limits),
+        tenant.and_then(|tenant| tenant.model_limits.get(model).copied()),
+        lease.map(|lease| lease.share),
+        lease.and_then(|lease| lease.model_shares.get(model).copied()),
+        key.map(|key| key.limits),
+        key.and_then(|key| key.model_limits.get(model).copied()),
+    ];
+    stated.into_iter().flatten().fold(Limits::default(), Limits::lower)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn ceiling() -> Ceiling {
-        Ceiling { context_tokens: 100, output_tokens: None, minute_tokens: None }
+        Ceiling {
+            context_tokens: 100,
+            output_tokens: None,
+            minute_tokens: None,
+            minute_output_tokens: None,
+            choices: 1,
+        }
     }
 
     #[test]
@@ -113,6 +138,8 @@ mod tests {
         assert_eq!(open(ceiling(), 60).unwrap(), 40);
         assert_eq!(open(Ceiling { output_tokens: Some(10), ..ceiling() }, 60).unwrap(), 10);
         assert_eq!(open(Ceiling { minute_tokens: Some(70), ..ceiling() }, 60).unwrap(), 10);
+        assert_eq!(open(Ceiling { minute_output_tokens: Some(7), ..ceiling() }, 60).unwrap(), 7);
+        assert_eq!(open(Ceiling { minute_tokens: Some(70), choices: 3, ..ceiling() }, 60).unwrap(), 3);
         // Larger than a minute's tokens: admission says so.
         assert_eq!(open(Ceiling { minute_tokens: Some(50), ..ceiling() }, 60).unwrap(), 1);
         assert!(matches!(open(ceiling(), 100), Err(GatewayError::ContextLength { output_tokens: 1, .. })));

@@ -15,7 +15,7 @@ use weir_schemas::records::{ChargeData, FinishReason, GapStats, RejectionReason,
 use weir_schemas::rpc::worker::{Billing, Class, Generate, Sampling, TokenBias};
 use weir_text::{AnswerParser, TextModel};
 
-use crate::admission::{Admission, HISTORY_WINDOW, LimitStates, RequestSize, Reservation};
+use crate::admission::{Admission, LimitStates, Request, RequestSize, Reservation};
 use crate::authenticate::Principal;
 use crate::error::GatewayError;
 use crate::generation::{Admitted, Generation, GenerationParts};
@@ -37,8 +37,6 @@ use placement::{Placed, Target};
 #[derive(Debug)]
 pub(crate) struct Pipeline {
     pub(crate) clock: Clock,
-    /// Start of the process: where admission's own time begins.
-    pub(crate) epoch: Instant,
     pub(crate) admission: Arc<Admission>,
     pub(crate) registry: Arc<Registry>,
     pub(crate) texts: Arc<ModelTexts>,
@@ -191,7 +189,7 @@ impl Pipeline {
         let warming = |none| no_replica(none, request);
         let replica_tokens = self.registry.max_sequence_tokens(config, version.id).map_err(warming)?;
         let text = self.text(arrived, version).await?;
-        let ceiling = Ceiling::new(config, *principal, version, replica_tokens);
+        let ceiling = Ceiling::new(config, *principal, request, version, replica_tokens);
         let (input, context) = (request.input.clone(), ceiling.context_tokens());
         check_bias(request, &text)?;
         let tools = request.tools.tools.clone();
@@ -209,8 +207,8 @@ impl Pipeline {
         let relief = (max_tokens < asked).then_some(Relief::Shrunk { max_tokens });
         let size =
             RequestSize { prompt_tokens, max_tokens: u64::from(max_tokens), choices: u64::from(request.n) };
-        let now: Duration = HISTORY_WINDOW + self.epoch.elapsed();
-        let (reservation, limits) = self.admission.admit(config, *principal, version.id, size, now)?;
+        let asks = Request { principal: *principal, model: &request.model, version: version.id, size };
+        let (reservation, limits) = self.admission.admit(config, asks)?;
         let tenant_weight = config.tenant(principal.tenant).map_or(1, |tenant| tenant.weight);
         let generate = Generate {
             handle: 0,

@@ -22,7 +22,7 @@ use weir_schemas::rpc::config::NodeKind;
 use weir_schemas::rpc::config_client::{ConfigClient, ConfigClientOptions, NodeIdentity};
 use weir_schemas::rpc::node_id;
 
-use crate::admission::Admission;
+use crate::admission::{Admission, Stopwatch};
 use crate::background;
 use crate::config::Config;
 use crate::generation::{GenerationParts, ProgressBoard};
@@ -195,8 +195,7 @@ fn edge(
     background.tasks.spawn(idempotency.clone().keep_sweeping(background.cancel.clone()));
     let pipeline = Pipeline {
         clock: deps.clock.clone(),
-        epoch: Instant::now(),
-        admission: Arc::new(Admission::after(history)),
+        admission: Arc::new(Admission::new(history, Stopwatch::since(Instant::now()))),
         registry: background.registry.clone(),
         texts,
         tokeniser: Tokeniser::new(std::thread::available_parallelism().map_or(1, usize::from)),

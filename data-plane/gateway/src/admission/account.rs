@@ -1,26 +1,66 @@
-//! What one tenant, or one key, has left of its limits. Pure: time and limits are arguments.
+//! What one tenant or key, over all models or on one, has left of its limits. Pure: time and limits are arguments.
 
 use std::time::Duration;
 
 use weir_schemas::config_snapshot::Limits;
 
-use super::history::PastUse;
+use super::history::{KnownFrom, PastUse};
+use super::meter::{self, Excess, Held, LimitState, Meter, WAIT_FOR_AN_END};
 use super::token_bucket::TokenBucket;
 
-/// Tokens by which the answers in flight may, together, outgrow their reservations: a quarter of a minute's limit.
-/// What they may need beyond it is reserved up front, so the debt of a bucket never exceeds this.
-const DEBT_DIVISOR: u64 = 4;
+/// An unused account is remembered for this long: a bucket fills in it.
+const REMEMBERED: Duration = Duration::from_secs(60);
+
+/// Which limit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum LimitKind {
+    /// Prompt and generated tokens a minute.
+    Tokens,
+    /// Prompt tokens a minute.
+    InputTokens,
+    /// Generated tokens a minute.
+    OutputTokens,
+    /// Requests a minute.
+    Requests,
+    /// Sequences at once.
+    Concurrency,
+}
+
+/// The limits that tokens are metered against, in the order of an account's meters.
+const TOKEN_KINDS: [LimitKind; 3] = [LimitKind::Tokens, LimitKind::InputTokens, LimitKind::OutputTokens];
+
+impl LimitKind {
+    fn of(self, limits: &Limits) -> Option<u64> {
+        match self {
+            Self::Tokens => limits.tokens_per_minute,
+            Self::InputTokens => limits.input_tokens_per_minute,
+            Self::OutputTokens => limits.output_tokens_per_minute,
+            Self::Requests => limits.requests_per_minute,
+            Self::Concurrency => limits.concurrent_sequences,
+        }
+    }
+
+    /// How much of a request counts here, once it has run.
+    fn counts(self, Used { prompt_tokens, generated_tokens }: Used) -> u64 {
+        match self {
+            Self::Tokens => prompt_tokens.saturating_add(generated_tokens),
+            Self::InputTokens => prompt_tokens,
+            Self::OutputTokens => generated_tokens,
+            Self::Requests => 1,
+            Self::Concurrency => 0,
+        }
+    }
+}
 
 /// Running totals against one set of limits.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Account {
-    tokens: Option<TokenBucket>,
+    tokens: [Meter; TOKEN_KINDS.len()],
     requests: Option<TokenBucket>,
     concurrency_limit: Option<u64>,
     in_flight: u64,
-    /// Sum over the requests in flight of what each may still need above its reservation.
-    unreserved: u64,
-    known: bool,
+    /// Last admission.
+    used_at: Option<Duration>,
 }
 
 /// What a request asks for.
@@ -33,146 +73,100 @@ pub(crate) struct Demand {
     pub(crate) sequences: u64,
 }
 
+/// What a request used.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Used {
+    pub(crate) prompt_tokens: u64,
+    pub(crate) generated_tokens: u64,
+}
+
 /// What a request holds of one account until it is settled.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Hold {
-    tokens: u64,
-    unreserved: u64,
+    tokens: [Held; TOKEN_KINDS.len()],
     pub(super) sequences: u64,
 }
 
-impl Hold {
-    #[cfg(test)]
-    pub(crate) fn tokens(&self) -> u64 {
-        self.tokens
-    }
-}
-
-/// Which limit stands in the way.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum RefusalReason {
-    /// This gateway has no share of the tenant's limits.
-    NoLease,
-    /// Tokens a minute: not enough now.
-    Tokens { limit: u64, requested: u64, available: u64 },
-    /// Tokens a minute: more than a minute's limit, never enough.
-    TooLarge { limit: u64, requested: u64 },
-    /// Requests a minute.
-    Requests { limit: u64 },
-    /// Sequences at once.
-    Concurrency { limit: u64 },
-}
-
-/// One per-minute limit as the `x-ratelimit-*` headers tell it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct LimitState {
-    pub(crate) limit: u64,
-    pub(crate) remaining: u64,
-    pub(crate) reset: Duration,
-}
-
 impl Account {
-    /// As it was at the end of an earlier run, by what was used since `known_from`; unless nothing was used before
-    /// that, it is taken for empty then. Nothing is in flight.
-    pub(crate) fn restored(limits: &Limits, past: &[PastUse], known_from: Duration, is_whole: bool) -> Self {
-        let bucket = |limit: u64, amount: fn(&PastUse) -> u64| {
-            let begin = if is_whole { TokenBucket::full } else { TokenBucket::empty };
-            let mut bucket = begin(limit, known_from);
-            for used in past {
-                bucket.refill(used.at);
-                // Under a higher limit more may have been used than this one would have admitted.
-                bucket.take_into_debt(amount(used), limit / DEBT_DIVISOR);
-            }
-            bucket
+    /// As it was at the end of an earlier run, by what was used since. Nothing is in flight.
+    pub(crate) fn restored(limits: &Limits, past: &[&PastUse], known: KnownFrom) -> Self {
+        let begin = if known.is_whole { TokenBucket::full } else { TokenBucket::empty };
+        let bucket = |kind: LimitKind| {
+            let limit = kind.of(limits)?;
+            let uses = past.iter().map(|past| (past.at, kind.counts(past.used)));
+            Some(meter::restored(begin(limit, known.at), uses))
         };
-        Self {
-            tokens: limits.tokens_per_minute.map(|limit| bucket(limit, |used| used.tokens)),
-            requests: limits.requests_per_minute.map(|limit| bucket(limit, |_| 1)),
-            known: true,
-            ..Self::default()
-        }
+        let tokens = TOKEN_KINDS.map(|kind| Meter::on(bucket(kind)));
+        let requests = bucket(LimitKind::Requests);
+        Self { tokens, requests, used_at: past.last().map(|past| past.at), ..Self::default() }
     }
 
     /// Applies the limits in force and what `now` has earned.
     pub(crate) fn refresh(&mut self, limits: &Limits, now: Duration) {
-        refresh_bucket(&mut self.tokens, limits.tokens_per_minute, self.known, now);
-        refresh_bucket(&mut self.requests, limits.requests_per_minute, self.known, now);
+        for (kind, meter) in TOKEN_KINDS.into_iter().zip(&mut self.tokens) {
+            meter.refresh(kind.of(limits), self.used_at, now);
+        }
+        meter::refresh(&mut self.requests, limits.requests_per_minute, self.used_at, now, 0);
         self.concurrency_limit = limits.concurrent_sequences;
-        self.known = true;
     }
 
-    /// Whether `demand` fits; changes nothing. The wait is `None` where time will not help.
-    pub(crate) fn check(&self, demand: &Demand) -> Result<Hold, (RefusalReason, Option<Duration>)> {
-        if let Some(limit) = self.concurrency_limit
-            && self.in_flight + demand.sequences > limit
-        {
-            // When one of the running will end is not known; a second is the usual advice.
-            let wait = (limit >= demand.sequences).then_some(Duration::from_secs(1));
-            return Err((RefusalReason::Concurrency { limit }, wait));
-        }
-        if let Some(bucket) = &self.requests {
-            let wait = bucket.wait_for(1);
-            if wait != Some(Duration::ZERO) {
-                return Err((RefusalReason::Requests { limit: bucket.limit() }, wait));
+    /// Whether `demand` fits; changes nothing. Of several limits in the way, the one that will be so longest.
+    pub(crate) fn check(&self, demand: &Demand) -> Result<Hold, (LimitKind, Excess)> {
+        let Demand { prompt_tokens, max_tokens, sequences, .. } = *demand;
+        let likely_tokens = demand.expected_tokens.min(max_tokens);
+        let mut hold = Hold { sequences, ..Hold::default() };
+        let mut in_the_way = longer(
+            self.concurrency_excess(sequences).map(|excess| (LimitKind::Concurrency, excess)),
+            self.requests_excess().map(|excess| (LimitKind::Requests, excess)),
+        );
+        for ((kind, meter), held) in TOKEN_KINDS.into_iter().zip(&self.tokens).zip(&mut hold.tokens) {
+            let counts = |generated_tokens| kind.counts(Used { prompt_tokens, generated_tokens });
+            match meter.check(counts(likely_tokens), counts(max_tokens)) {
+                Ok(fits) => *held = fits,
+                Err(excess) => in_the_way = longer(in_the_way, Some((kind, excess))),
             }
         }
-        let hold = self.hold_for(demand);
-        if let Some(bucket) = &self.tokens {
-            let (limit, requested) = (bucket.limit(), hold.tokens);
-            match bucket.wait_for(requested) {
-                Some(Duration::ZERO) => {}
-                Some(wait) => {
-                    let reason = RefusalReason::Tokens { limit, requested, available: bucket.available() };
-                    return Err((reason, Some(wait)));
-                }
-                None => return Err((RefusalReason::TooLarge { limit, requested }, None)),
-            }
-        }
-        Ok(hold)
+        in_the_way.map_or(Ok(hold), Err)
     }
 
     /// Takes a hold that [`Self::check`] gave, with no change in between.
-    pub(crate) fn take(&mut self, hold: &Hold) {
+    pub(crate) fn take(&mut self, hold: &Hold, now: Duration) {
         self.in_flight += hold.sequences;
-        self.unreserved += hold.unreserved;
+        self.used_at = Some(now);
         if let Some(bucket) = &mut self.requests {
             bucket.take(1);
         }
-        if let Some(bucket) = &mut self.tokens {
-            bucket.take(hold.tokens);
+        for (meter, held) in self.tokens.iter_mut().zip(&hold.tokens) {
+            meter.take(held);
         }
     }
 
-    /// Ends a hold: the request used `used_tokens`.
-    pub(crate) fn settle(&mut self, hold: &Hold, used_tokens: u64) {
-        self.release(hold);
-        if let Some(bucket) = &mut self.tokens {
-            match hold.tokens.checked_sub(used_tokens) {
-                Some(unused) => bucket.give_back(unused),
-                None => bucket.take(used_tokens - hold.tokens),
-            }
+    /// Ends a hold: the request used this much.
+    pub(crate) fn settle(&mut self, hold: &Hold, used: Used, now: Duration) {
+        debug_assert!(self.in_flight >= hold.sequences, "a hold is ended once");
+        self.in_flight = self.in_flight.saturating_sub(hold.sequences);
+        for ((kind, meter), held) in TOKEN_KINDS.into_iter().zip(&mut self.tokens).zip(&hold.tokens) {
+            meter.settle(held, kind.counts(used), now);
         }
     }
 
     /// Ends a hold of a request that was not served: it consumed nothing, not even a request.
-    pub(crate) fn abandon(&mut self, hold: &Hold) {
-        self.release(hold);
+    pub(crate) fn abandon(&mut self, hold: &Hold, now: Duration) {
+        self.settle(hold, Used::default(), now);
         if let Some(bucket) = &mut self.requests {
-            bucket.give_back(1);
-        }
-        if let Some(bucket) = &mut self.tokens {
-            bucket.give_back(hold.tokens);
+            bucket.refill(now, 0);
+            bucket.give_back(1, 0);
         }
     }
 
-    /// For headers: requests, tokens.
-    pub(crate) fn limit_states(&self) -> (Option<LimitState>, Option<LimitState>) {
-        let state = |bucket: &TokenBucket| LimitState {
-            limit: bucket.limit(),
-            remaining: bucket.available(),
-            reset: bucket.time_to_full(),
-        };
-        (self.requests.as_ref().map(state), self.tokens.as_ref().map(state))
+    /// For headers.
+    pub(crate) fn requests_state(&self) -> Option<LimitState> {
+        self.requests.as_ref().map(meter::state)
+    }
+
+    /// For headers: of each limit on tokens.
+    pub(crate) fn token_states(&self) -> impl Iterator<Item = LimitState> {
+        self.tokens.iter().filter_map(Meter::state)
     }
 
     #[cfg(test)]
@@ -182,43 +176,33 @@ impl Account {
 
     /// Nothing would be forgotten if this account were dropped and made anew.
     pub(crate) fn is_idle(&mut self, now: Duration) -> bool {
-        let full = |bucket: &mut Option<TokenBucket>| {
-            bucket.as_mut().is_none_or(|bucket| {
-                bucket.refill(now);
-                bucket.is_full()
-            })
-        };
-        self.in_flight == 0 && full(&mut self.tokens) && full(&mut self.requests)
+        self.in_flight == 0
+            && self.used_at.is_none_or(|used_at| now.saturating_sub(used_at) >= REMEMBERED)
+            && self.tokens.iter_mut().all(|meter| meter.is_idle(now))
+            && meter::is_full(&mut self.requests, now)
     }
 
-    fn release(&mut self, hold: &Hold) {
-        debug_assert!(
-            self.in_flight >= hold.sequences && self.unreserved >= hold.unreserved,
-            "a hold is ended once"
-        );
-        self.in_flight = self.in_flight.saturating_sub(hold.sequences);
-        self.unreserved = self.unreserved.saturating_sub(hold.unreserved);
+    fn concurrency_excess(&self, sequences: u64) -> Option<Excess> {
+        let limit = self.concurrency_limit?;
+        let available = limit.saturating_sub(self.in_flight);
+        let wait = (limit >= sequences).then_some(WAIT_FOR_AN_END);
+        (sequences > available).then_some(Excess { limit, requested: sequences, available, wait })
     }
 
-    fn hold_for(&self, demand: &Demand) -> Hold {
-        let sequences = demand.sequences;
-        let Some(bucket) = &self.tokens else { return Hold { sequences, ..Hold::default() } };
-        let expected = demand.expected_tokens.min(demand.max_tokens);
-        let debt_left = (bucket.limit() / DEBT_DIVISOR).saturating_sub(self.unreserved);
-        let unreserved = (demand.max_tokens - expected).min(debt_left);
-        let tokens = demand.prompt_tokens.saturating_add(demand.max_tokens - unreserved);
-        Hold { tokens, unreserved, sequences }
+    fn requests_excess(&self) -> Option<Excess> {
+        let bucket = self.requests.as_ref()?;
+        let wait = bucket.wait_for(1);
+        let excess = Excess { limit: bucket.limit(), requested: 1, available: bucket.available(), wait };
+        (wait != Some(Duration::ZERO)).then_some(excess)
     }
 }
 
-/// `known`: this account has run before, so a limit that appears now starts empty and gives no burst.
-fn refresh_bucket(bucket: &mut Option<TokenBucket>, limit: Option<u64>, known: bool, now: Duration) {
-    match (bucket.as_mut(), limit) {
-        (Some(bucket), Some(limit)) if bucket.limit() != limit => bucket.set_limit(limit, now),
-        (Some(bucket), Some(_)) => bucket.refill(now),
-        (None, Some(limit)) if known => *bucket = Some(TokenBucket::empty(limit, now)),
-        (None, Some(limit)) => *bucket = Some(TokenBucket::full(limit, now)),
-        (_, None) => *bucket = None,
+/// Of two limits in the way, the one to wait for.
+pub(super) fn longer<N>(a: Option<(N, Excess)>, b: Option<(N, Excess)>) -> Option<(N, Excess)> {
+    let wait = |(_, excess): &(N, Excess)| excess.wait.unwrap_or(Duration::MAX);
+    match (a, b) {
+        (Some(a), Some(b)) => Some(if wait(&b) > wait(&a) { b } else { a }),
+        (a, b) => a.or(b),
     }
 }
 

@@ -1,5 +1,9 @@
 //! A token bucket in exact integers, with time passed in. Capacity is one minute's limit, which is also the largest
 //! burst. It may go into debt (a settlement above its reservation) and then refills before it admits again.
+//!
+//! What is held by requests in flight counts against the capacity: level and held together never exceed it. So what is
+//! settled in any stretch of time is at most what the stretch earned, one capacity and the debt at its end, however
+//! long the requests ran that are settled in it, and however much of their reservations comes back.
 
 use std::time::Duration;
 
@@ -29,8 +33,8 @@ impl TokenBucket {
         self.limit
     }
 
-    /// Adds what `now` has earned. Time that runs backwards earns nothing.
-    pub(crate) fn refill(&mut self, now: Duration) {
+    /// Adds what `now` has earned while `held` was in flight. Time that runs backwards earns nothing.
+    pub(crate) fn refill(&mut self, now: Duration, held: u64) {
         let elapsed_us = now.saturating_sub(self.refilled_at).as_micros();
         if elapsed_us == 0 {
             return;
@@ -38,15 +42,15 @@ impl TokenBucket {
         // Whole microseconds only; the rest is earned next time.
         self.refilled_at += Duration::from_micros(u64::try_from(elapsed_us).unwrap_or(u64::MAX));
         let earned = i128::from(self.limit).saturating_mul(i128::try_from(elapsed_us).unwrap_or(i128::MAX));
-        self.level_scaled = self.level_scaled.saturating_add(earned).min(self.capacity_scaled());
+        self.level_scaled = self.level_scaled.saturating_add(earned).min(self.ceiling_scaled(held));
     }
 
     /// Changes the limit from `now` on. What was earned under the old limit stays, up to the new capacity: a raise
     /// gives no burst, a cut applies at once.
-    pub(crate) fn set_limit(&mut self, limit: u64, now: Duration) {
-        self.refill(now);
+    pub(crate) fn set_limit(&mut self, limit: u64, now: Duration, held: u64) {
+        self.refill(now, held);
         self.limit = limit;
-        self.level_scaled = self.level_scaled.min(self.capacity_scaled());
+        self.level_scaled = self.level_scaled.min(self.ceiling_scaled(held));
     }
 
     /// Whole units that can be taken now; 0 in debt.
@@ -54,7 +58,7 @@ impl TokenBucket {
         u64::try_from((self.level_scaled / SCALE).max(0)).unwrap_or(u64::MAX)
     }
 
-    /// Time until `amount` can be taken; `None` if it never can be.
+    /// Time until `amount` can be taken, if what is held leaves room for it by then; `None` if it never can be.
     pub(crate) fn wait_for(&self, amount: u64) -> Option<Duration> {
         let missing = i128::from(amount) * SCALE - self.level_scaled;
         if missing <= 0 {
@@ -72,29 +76,31 @@ impl TokenBucket {
         self.wait_for(self.limit).unwrap_or(Duration::MAX)
     }
 
-    /// Takes without asking; the caller has checked [`Self::wait_for`], or means to go into debt.
+    /// Takes without asking; the caller has checked [`Self::wait_for`].
     pub(crate) fn take(&mut self, amount: u64) {
         self.level_scaled = self.level_scaled.saturating_sub(i128::from(amount) * SCALE);
     }
 
     /// Takes, down to a debt of `max_debt`; what would be owed beyond it is let go.
     pub(crate) fn take_into_debt(&mut self, amount: u64, max_debt: u64) {
+        let lowest = self.level_scaled.min(-i128::from(max_debt) * SCALE);
         self.take(amount);
-        self.level_scaled = self.level_scaled.max(-i128::from(max_debt) * SCALE);
+        self.level_scaled = self.level_scaled.max(lowest);
     }
 
-    /// Gives back what was taken and not used; never above the capacity.
-    pub(crate) fn give_back(&mut self, amount: u64) {
+    /// Gives back what was taken and not used; `held` is what is still in flight.
+    pub(crate) fn give_back(&mut self, amount: u64, held: u64) {
         let level = self.level_scaled.saturating_add(i128::from(amount) * SCALE);
-        self.level_scaled = level.min(self.capacity_scaled());
+        self.level_scaled = level.min(self.ceiling_scaled(held));
     }
 
     pub(crate) fn is_full(&self) -> bool {
-        self.level_scaled >= self.capacity_scaled()
+        self.level_scaled >= self.ceiling_scaled(0)
     }
 
-    fn capacity_scaled(&self) -> i128 {
-        i128::from(self.limit) * SCALE
+    /// Highest level while `held` is in flight.
+    fn ceiling_scaled(&self, held: u64) -> i128 {
+        i128::from(self.limit.saturating_sub(held)) * SCALE
     }
 }
 
@@ -108,11 +114,11 @@ mod tests {
     fn a_raise_gives_no_burst_and_a_cut_applies_at_once() {
         let mut bucket = TokenBucket::full(60, Duration::ZERO);
         bucket.take(60);
-        bucket.set_limit(6_000, Duration::ZERO);
+        bucket.set_limit(6_000, Duration::ZERO, 0);
         assert_eq!((bucket.available(), bucket.wait_for(100)), (0, Some(Duration::from_secs(1))));
-        bucket.refill(Duration::from_secs(1));
+        bucket.refill(Duration::from_secs(1), 0);
         assert_eq!(bucket.available(), 100);
-        bucket.set_limit(10, Duration::from_secs(1));
+        bucket.set_limit(10, Duration::from_secs(1), 0);
         assert_eq!((bucket.available(), bucket.wait_for(11)), (10, None));
     }
 
@@ -121,18 +127,36 @@ mod tests {
         let mut bucket = TokenBucket::full(60, Duration::ZERO);
         bucket.take(90);
         assert_eq!((bucket.available(), bucket.wait_for(1)), (0, Some(Duration::from_secs(31))));
-        bucket.refill(Duration::from_secs(31));
+        bucket.refill(Duration::from_secs(31), 0);
         assert_eq!(bucket.available(), 1);
+    }
+
+    #[test]
+    fn what_is_held_counts_against_the_capacity() {
+        let mut bucket = TokenBucket::full(60, Duration::ZERO);
+        bucket.take(40);
+        bucket.refill(Duration::from_secs(600), 40);
+        assert_eq!(bucket.available(), 20);
+        // Ten of the forty were used; only fifty can have been saved up.
+        bucket.give_back(30, 0);
+        assert_eq!(bucket.available(), 50);
+        // Cut below what is held, it earns nothing until that is settled, and owes nothing for it.
+        bucket.take(50);
+        bucket.set_limit(30, Duration::from_secs(600), 50);
+        bucket.refill(Duration::from_secs(700), 50);
+        assert_eq!(bucket.available(), 0);
+        bucket.give_back(50, 0);
+        assert_eq!(bucket.available(), 30);
     }
 
     #[test]
     fn zero_and_huge_limits_are_safe() {
         let mut none = TokenBucket::full(0, Duration::ZERO);
-        none.refill(Duration::from_secs(600));
+        none.refill(Duration::from_secs(600), 0);
         assert_eq!((none.available(), none.wait_for(1)), (0, None));
         let mut huge = TokenBucket::full(u64::MAX, Duration::ZERO);
         huge.take(u64::MAX);
-        huge.refill(Duration::MAX);
+        huge.refill(Duration::MAX, 0);
         assert_eq!(huge.available(), u64::MAX);
     }
 
@@ -164,17 +188,17 @@ mod tests {
                 match step {
                     Step::Wait(us) => now += Duration::from_micros(u64::from(us)),
                     Step::Limit(limit) => {
-                        bucket.set_limit(limit, now);
+                        bucket.set_limit(limit, now, 0);
                         limits.push((now, limit));
                     }
                     Step::Ask(amount) => {
-                        bucket.refill(now);
+                        bucket.refill(now, 0);
                         if bucket.wait_for(amount) == Some(Duration::ZERO) {
                             bucket.take(amount);
                             grants.push((now, amount));
                         } else if let Some(wait) = bucket.wait_for(amount) {
                             let mut later = bucket;
-                            later.refill(now + wait);
+                            later.refill(now + wait, 0);
                             prop_assert_eq!(later.wait_for(amount), Some(Duration::ZERO));
                         }
                     }

@@ -1,6 +1,8 @@
 //! The one place where a failure becomes OpenAI's error object: `{"error":{message,type,param,code}}` with its status
 //! and headers (DESIGN.md section 6). Texts are for the caller: what was wrong and what to do, never a key or prompt.
 
+mod refusal;
+
 use std::time::Duration;
 
 use axum::body::Body;
@@ -9,7 +11,6 @@ use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 use weir_schemas::error_class::ErrorClass;
 
-use crate::admission::RefusalReason;
 use crate::authenticate::AuthError;
 use crate::error::GatewayError;
 use crate::http::{load_headers, rate_limit_headers};
@@ -100,7 +101,7 @@ impl Row {
             GatewayError::ContextLength { param, .. } => row(INVALID, "context_length_exceeded").param(param),
             GatewayError::Admission(refusal) => {
                 let limited = row(RATE_LIMIT, "rate_limit_exceeded").also(Also::RateLimits);
-                Self { retry_after: refusal.retry_after, ..limited }
+                Self { retry_after: refusal.retry_after(), ..limited }
             }
             GatewayError::BudgetSpent => row("insufficient_quota", "insufficient_quota"),
             GatewayError::Capacity { retry_after, .. } => {
@@ -252,7 +253,7 @@ fn message(error: &GatewayError) -> String {
              {param} or completion.",
             prompt_tokens.saturating_add(*output_tokens)
         ),
-        GatewayError::Admission(refusal) => admission_message(refusal.reason),
+        GatewayError::Admission(refusal) => refusal::message(refusal),
         GatewayError::BudgetSpent => {
             "You exceeded your current quota. The tenant's budget is spent; its owner or the operator can raise it."
                 .into()
@@ -273,28 +274,6 @@ fn message(error: &GatewayError) -> String {
             format!("The request ran longer than the limit of {} seconds.", limit.as_secs())
         }
         GatewayError::Internal(_) => "The server had an error while processing your request.".into(),
-    }
-}
-
-fn admission_message(reason: RefusalReason) -> String {
-    match reason {
-        RefusalReason::NoLease => {
-            "Rate limit reached: this gateway holds no share of your limits at the moment. Retry later."
-                .into()
-        }
-        RefusalReason::Tokens { limit, requested, available } => format!(
-            "Rate limit reached on tokens per min (TPM): Limit {limit}, Available {available}, Requested {requested}."
-        ),
-        RefusalReason::TooLarge { limit, requested } => format!(
-            "Request too large on tokens per min (TPM): Limit {limit}, Requested {requested}. Reduce the prompt or \
-             max_tokens."
-        ),
-        RefusalReason::Requests { limit } => {
-            format!("Rate limit reached on requests per min (RPM): Limit {limit}, Available 0, Requested 1.")
-        }
-        RefusalReason::Concurrency { limit } => {
-            format!("Rate limit reached on concurrent requests: Limit {limit}, Requested 1.")
-        }
     }
 }
 

@@ -33,7 +33,7 @@ fn insert_state(headers: &mut HeaderMap, names: [HeaderName; 3], state: Option<L
 }
 
 /// `20ms`, `1.5s`, `6m0s`, `1h0m3s`.
-fn go_duration(duration: Duration) -> String {
+pub(super) fn go_duration(duration: Duration) -> String {
     let millis = duration.as_millis();
     if millis < 1000 {
         return format!("{millis}ms");

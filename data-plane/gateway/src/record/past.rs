@@ -1,5 +1,6 @@
 //! What the record log tells of the minutes before this start, for the limits.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
@@ -9,7 +10,7 @@ use weir_metering::{LogError, RecordLog};
 use weir_schemas::ids::{KeyId, TenantId};
 use weir_schemas::records::{FinishReason, USAGE_TOPIC};
 
-use crate::admission::{HISTORY_WINDOW, History, PastUse};
+use crate::admission::{HISTORY_WINDOW, History, PastUse, Used};
 
 /// Read at most, newest first: some 50,000 records, which take a second or two.
 const MAX_BYTES: u64 = 64 << 20;
@@ -26,6 +27,7 @@ struct Past {
 struct PastData {
     tenant: TenantId,
     key: KeyId,
+    requested_model: Arc<str>,
     finish_reason: FinishReason,
     prompt_tokens: u64,
     generated_tokens: u64,
@@ -54,8 +56,9 @@ pub(crate) fn read(log: &RecordLog, now: DateTime<Utc>) -> Result<History, LogEr
                 History::new(at.unwrap_or_default(), at.is_some() && record.sequence == 1)
             });
             if let (Some(at), true) = (at, data.counted()) {
-                let tokens = data.prompt_tokens.saturating_add(data.generated_tokens);
-                history.note(data.tenant, data.key, PastUse { at, tokens });
+                let (prompt_tokens, generated_tokens) = (data.prompt_tokens, data.generated_tokens);
+                let used = Used { prompt_tokens, generated_tokens };
+                history.note(data.tenant, data.key, PastUse { at, model: data.requested_model, used });
             }
         }
     }

@@ -3,13 +3,14 @@
 use std::time::Duration;
 
 use serde_json::json;
-use weir_schemas::config_snapshot::{BudgetState, Limits, ResourceType};
+use weir_schemas::config_snapshot::{BudgetState, ConfigSnapshot, Limits, ResourceType};
 use weir_schemas::records::RejectionReason;
 use weir_schemas::rpc::worker::{FinishReason, VersionState};
 
+use crate::support::client::Answer;
 use crate::support::worker::Script;
 use crate::support::{Harness, eventually, prompt_tokens};
-use crate::testing::tenant;
+use crate::testing::{MODEL, tenant};
 
 fn rate_limited(code: &str) -> (u16, String, Option<String>, Option<String>) {
     let kind = if code == "insufficient_quota" { code } else { "rate_limit_error" };
@@ -43,6 +44,40 @@ async fn tokens_a_minute_settle_to_what_was_used() {
     assert!(refused.headers.contains_key("retry-after"));
     assert!(refused.headers.contains_key("x-ratelimit-limit-tokens"));
     assert_eq!(harness.workers[0].requests().len(), 3);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_models_input_is_limited_apart_and_a_raised_limit_applies_without_a_burst() {
+    let input = |tokens| Limits { input_tokens_per_minute: Some(tokens), ..Limits::default() };
+    let set = |config: &mut ConfigSnapshot, tokens| {
+        config.resources.tenants[0].model_limits = [(MODEL.to_owned(), input(tokens))].into();
+        config.resources.leases[0].model_shares = [(MODEL.to_owned(), input(tokens))].into();
+    };
+    let prompt = prompt_tokens("hello");
+    let harness = Harness::with(1, |_| (), |config| set(config, 2 * prompt - 1)).await;
+    let ask = async || harness.client.chat(&harness.token, json!({"max_tokens": 100})).await;
+    assert_eq!(ask().await.status, 200);
+    let refused = ask().await;
+    assert_eq!(refused.error(), rate_limited("rate_limit_exceeded"));
+    let message = refused.json()["error"]["message"].as_str().unwrap().to_owned();
+    let start = format!("Rate limit reached for `{MODEL}` in this tenant on input tokens per min: Limit ");
+    assert!(message.starts_with(&start) && message.contains("Please try again in "), "{message}");
+    let remaining = |answer: &Answer| -> u64 {
+        answer.headers["x-ratelimit-remaining-tokens"].to_str().unwrap().parse().unwrap()
+    };
+    // A thousand prompts a minute: what was left stays, and the rest has to be earned.
+    harness.control_plane.change(|config| set(config, 1_000 * prompt));
+    let mut raised = ask().await;
+    for _ in 0..500 {
+        if raised.status == 200 {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+        raised = ask().await;
+    }
+    assert_eq!(raised.headers["x-ratelimit-limit-tokens"], (1_000 * prompt).to_string().as_str());
+    assert!(remaining(&raised) < 500 * prompt, "{}", remaining(&raised));
+    assert_eq!(harness.workers[0].requests().len(), 2, "a refused request reaches no worker");
 }
 
 #[tokio::test(flavor = "multi_thread")]

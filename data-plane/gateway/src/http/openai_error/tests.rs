@@ -2,7 +2,7 @@ use axum::body::to_bytes;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::admission::{LimitState, LimitStates, Refusal};
+use crate::admission::{Excess, LimitKind, LimitScope, LimitState, LimitStates, Refusal, RefusalReason};
 use crate::openai::ParameterError;
 
 async fn rendered(error: GatewayError) -> (u16, Value, Option<String>, bool) {
@@ -62,9 +62,10 @@ async fn the_callers_faults_look_as_the_table_says() {
 #[tokio::test]
 async fn limits_and_faults_look_as_the_table_says() {
     let tokens = LimitState { limit: 10, remaining: 0, reset: Duration::from_secs(60) };
+    let excess = Excess { limit: 3, requested: 1, available: 0, wait: Some(Duration::from_millis(1500)) };
     let refusal = Refusal {
-        reason: RefusalReason::Requests { limit: 3 },
-        retry_after: Some(Duration::from_millis(1500)),
+        reason: RefusalReason::Limit { scope: LimitScope::Tenant, kind: LimitKind::Requests, excess },
+        model: "m".into(),
         limits: LimitStates { requests: None, tokens: Some(tokens) },
     };
     let rate_limited = [Some("rate_limit_error"), Some("rate_limit_exceeded"), None];
@@ -79,6 +80,28 @@ async fn limits_and_faults_look_as_the_table_says() {
     check(GatewayError::ModelWarming { model: "x".into(), retry_after }, 503, warming, Some("3")).await;
     let failed = [Some("server_error"), Some("engine_failed"), None];
     check(GatewayError::EngineFailed, 500, failed, None).await;
+}
+
+#[test]
+fn a_refusal_names_the_limit_and_when_to_come_again() {
+    let text = |scope, kind, wait| {
+        let excess = Excess { limit: 100, requested: 40, available: 30, wait };
+        let reason = RefusalReason::Limit { scope, kind, excess };
+        let refusal = Refusal { reason, model: "m".into(), limits: LimitStates::default() };
+        message(&GatewayError::Admission(Box::new(refusal)))
+    };
+    assert_eq!(
+        text(LimitScope::Tenant, LimitKind::Tokens, Some(Duration::from_millis(6_000))),
+        "Rate limit reached for this tenant on tokens per min (TPM): Limit 100, Used 70, Requested 40. Please try \
+         again in 6s."
+    );
+    assert_eq!(
+        text(LimitScope::KeyOnModel, LimitKind::InputTokens, None),
+        "Request too large for `m` with this key on input tokens per min: Limit 100, Requested 40. The prompt, \
+         max_tokens or n must be reduced in order to run successfully."
+    );
+    let other = text(LimitScope::TenantOnModel, LimitKind::Concurrency, Some(Duration::from_secs(1)));
+    assert!(other.contains("`m` in this tenant on concurrent sequences"), "{other}");
 }
 
 #[test]
