@@ -35,6 +35,8 @@ pub struct Tenant {
     pub limits: Limits,
     /// Its limits on single models.
     pub model_limits: ModelLimits,
+    /// Whether a smaller model may answer when the one that is asked for is overloaded.
+    pub may_overflow: bool,
     /// When it was made.
     pub created_at: DateTime<Utc>,
     /// Every key it ever had.
@@ -85,6 +87,12 @@ pub enum TenantEvent {
     ModelLimitsSet {
         /// The new limits.
         model_limits: ModelLimits,
+    },
+    /// It agreed, or no longer agrees, that a smaller model may answer when the one it asks for is overloaded.
+    #[serde(rename = "tenant.may_overflow_set.v1")]
+    MayOverflowSet {
+        /// Whether it agrees.
+        may_overflow: bool,
     },
     /// It is no longer served, or served again.
     #[serde(rename = "tenant.state_set.v1")]
@@ -138,6 +146,8 @@ pub enum TenantCommand {
         limits: Option<Limits>,
         /// The new limits on single models, replacing all of the old.
         model_limits: Option<ModelLimits>,
+        /// Whether a smaller model may answer when the one that is asked for is overloaded.
+        may_overflow: Option<bool>,
     },
     /// Issue a key.
     CreateKey {
@@ -169,8 +179,8 @@ impl Aggregate for Tenant {
                 validate::model_limits(&model_limits)?;
                 Ok(vec![TenantEvent::Created { id, name, weight, limits, model_limits, created_at: now }])
             }
-            TenantCommand::Update { name, state, weight, limits, model_limits } => {
-                existing(current)?.update(name, state, weight, limits, model_limits)
+            TenantCommand::Update { name, state, weight, limits, model_limits, may_overflow } => {
+                existing(current)?.update(name, state, weight, limits, model_limits, may_overflow)
             }
             TenantCommand::CreateKey { key } => existing(current)?.create_key(key),
             TenantCommand::RevokeKey { key, now } => existing(current)?.revoke_key(key, now),
@@ -186,6 +196,7 @@ impl Aggregate for Tenant {
                 weight: *weight,
                 limits: *limits,
                 model_limits: model_limits.clone(),
+                may_overflow: false,
                 created_at: *created_at,
                 keys: BTreeMap::new(),
             });
@@ -197,6 +208,7 @@ impl Aggregate for Tenant {
             TenantEvent::WeightSet { weight } => tenant.weight = *weight,
             TenantEvent::LimitsSet { limits } => tenant.limits = *limits,
             TenantEvent::ModelLimitsSet { model_limits } => tenant.model_limits.clone_from(model_limits),
+            TenantEvent::MayOverflowSet { may_overflow } => tenant.may_overflow = *may_overflow,
             TenantEvent::StateSet { state } => tenant.state = *state,
             TenantEvent::KeyCreated { key } => {
                 tenant.keys.insert(key.id, HeldKey::new(key.clone()));
@@ -219,6 +231,7 @@ impl Tenant {
         weight: Option<u32>,
         limits: Option<Limits>,
         model_limits: Option<ModelLimits>,
+        may_overflow: Option<bool>,
     ) -> Result<Vec<TenantEvent>, Refusal> {
         let mut events = Vec::new();
         if let Some(name) = name.filter(|name| *name != self.name) {
@@ -239,6 +252,9 @@ impl Tenant {
         if let Some(model_limits) = model_limits.filter(|limits| *limits != self.model_limits) {
             validate::model_limits(&model_limits)?;
             events.push(TenantEvent::ModelLimitsSet { model_limits });
+        }
+        if let Some(may_overflow) = may_overflow.filter(|agrees| *agrees != self.may_overflow) {
+            events.push(TenantEvent::MayOverflowSet { may_overflow });
         }
         Ok(events)
     }

@@ -70,12 +70,14 @@ fn an_update_is_one_event_for_each_thing_that_changes() {
         weight: Some(1),
         limits: Some(limits),
         model_limits: Some(model_limits.clone()),
+        may_overflow: Some(true),
     };
     let then = vec![
         TenantEvent::Renamed { name: "acme 2".into() },
         TenantEvent::StateSet { state: TenantState::Suspended },
         TenantEvent::LimitsSet { limits },
         TenantEvent::ModelLimitsSet { model_limits: model_limits.clone() },
+        TenantEvent::MayOverflowSet { may_overflow: true },
     ];
     check::<Tenant>(&[created()], update("acme 2"), Ok(then.clone()));
     let given: Vec<_> = std::iter::once(created()).chain(then).collect();

@@ -34,6 +34,8 @@ pub(crate) struct TenantView {
     pub(crate) limits: LimitsBody,
     /// Its limits on single models, by the name that clients call them by; they hold beside the limits over all.
     pub(crate) model_limits: ModelLimitsBody,
+    /// Whether a smaller model may answer when the one that is asked for is overloaded.
+    pub(crate) may_overflow: bool,
     /// When it was made.
     pub(crate) created_at: DateTime<Utc>,
 }
@@ -51,6 +53,7 @@ impl From<&Tenant> for TenantView {
             weight: tenant.weight,
             limits: tenant.limits.into(),
             model_limits: by_model(tenant.model_limits.clone()),
+            may_overflow: tenant.may_overflow,
             created_at: tenant.created_at,
         }
     }
@@ -65,6 +68,7 @@ impl From<TenantRow> for TenantView {
             weight: u32::try_from(row.weight).unwrap_or(u32::MAX),
             limits: row.limits.0.into(),
             model_limits: by_model(row.model_limits.0),
+            may_overflow: row.may_overflow,
             created_at: row.created_at,
         }
     }

@@ -62,21 +62,21 @@ impl Store {
     }
 }
 
-type TenantColumns = (String, String, i64, Json<Limits>, Json<ModelLimits>);
+type TenantColumns = (String, String, i64, Json<Limits>, Json<ModelLimits>, bool);
 
 async fn tenants(connection: &mut PgConnection) -> Result<Vec<Tenant>, StoreError> {
     let rows: Vec<TenantColumns> = sqlx::query_as(
-        "SELECT tenant_id, state, weight, limits, model_limits FROM tenants ORDER BY tenant_id",
+        "SELECT tenant_id, state, weight, limits, model_limits, may_overflow FROM tenants ORDER BY tenant_id",
     )
     .fetch_all(connection)
     .await?;
-    let tenant = |(tenant, state, weight, limits, model_limits): TenantColumns| {
+    let tenant = |(tenant, state, weight, limits, model_limits, may_overflow): TenantColumns| {
         Ok(Tenant {
             id: id(&tenant)?,
             state: if state == "active" { TenantState::Active } else { TenantState::Suspended },
             weight: unsigned(weight, "weight")?,
             limits: limits.0,
-            may_overflow: false,
+            may_overflow,
             model_limits: model_limits.0,
         })
     };

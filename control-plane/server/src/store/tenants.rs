@@ -19,6 +19,7 @@ pub(crate) struct TenantRow {
     pub(crate) weight: i64,
     pub(crate) limits: Json<Limits>,
     pub(crate) model_limits: Json<ModelLimits>,
+    pub(crate) may_overflow: bool,
     pub(crate) created_at: DateTime<Utc>,
 }
 
@@ -31,7 +32,8 @@ impl Store {
     ) -> Result<Vec<TenantRow>, StoreError> {
         let mut transaction = self.read(scope).await?;
         let rows = sqlx::query_as(
-            "SELECT tenant_id, name, state, weight, limits, model_limits, created_at FROM tenants
+            "SELECT tenant_id, name, state, weight, limits, model_limits, may_overflow, created_at
+             FROM tenants
              WHERE ($1::text IS NULL OR tenant_id > $1) ORDER BY tenant_id LIMIT $2",
         )
         .bind(&page.after)

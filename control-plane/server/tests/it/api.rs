@@ -52,6 +52,38 @@ async fn limits_on_models_are_made_changed_and_shown() {
 }
 
 #[tokio::test]
+async fn overload_policies_are_made_changed_and_shown() {
+    let installation = Installation::new();
+    let plane = installation.start().await;
+    let version = plane.version("m").await;
+    let body = |overload| json!({"version_id": version, "pool": "default", "overload": overload});
+    for (wrong, says) in [
+        (json!({"interactive": {"policy": "drop"}}), "drop"),
+        (json!({"interactive": {"policy": "shed", "max_depth": 1}}), "max_depth"),
+        (json!({"interactive": {"policy": "shrink"}}), "max_output_tokens"),
+        (json!({"batch": {"policy": "queue", "max_wait_ms": 0}}), "overload.max_wait_ms"),
+        (json!({"batch": {"policy": "overflow", "model": "a b"}}), "overload.model"),
+        (json!({"realtime": {"policy": "shed"}}), "realtime"),
+    ] {
+        let refused = plane.post("/api/v1/deployments", body(wrong.clone())).await;
+        assert!(refused.text.contains(says), "{wrong}: {}", refused.text);
+        refused.expect(400);
+    }
+    let wanted = json!({"interactive": {"policy": "overflow", "model": "small", "max_depth": 9}});
+    let made = plane.post("/api/v1/deployments", body(wanted)).await.expect(201);
+    let queue = json!({"policy": "queue", "max_depth": 1024, "max_wait_ms": 60_000});
+    let overflow = json!({"policy": "overflow", "model": "small", "max_depth": 9, "max_wait_ms": 60_000});
+    assert_eq!(made["overload"], json!({"interactive": overflow, "batch": queue}));
+    let path = format!("/api/v1/deployments/{}", made["id"].as_str().unwrap());
+    let patch = async |body| plane.send("PATCH", &path, &plane.admin, &[], Some(&body)).await.expect(200);
+    assert_eq!(patch(json!({"replicas": 2})).await["overload"], made["overload"], "what is absent stays");
+    let changed = patch(json!({"overload": {"batch": {"policy": "shed"}}})).await;
+    assert_eq!(changed["overload"], json!({"interactive": queue, "batch": {"policy": "shed"}}));
+    assert_eq!(plane.get("/api/v1/deployments").await.json()["data"][0]["overload"], changed["overload"]);
+    plane.stop().await;
+}
+
+#[tokio::test]
 async fn a_repeat_under_one_idempotency_key_changes_nothing() {
     let installation = Installation::new();
     let plane = installation.start().await;

@@ -108,7 +108,7 @@ async fn rebuilt_read_models_are_identical() {
         path("tenants", &tenant),
         Some(json!({
             "name": "b", "weight": 7, "state": "suspended", "limits": {"tokens_per_minute": 9},
-            "model_limits": {"one": {"input_tokens_per_minute": 5}},
+            "model_limits": {"one": {"input_tokens_per_minute": 5}}, "may_overflow": true,
         })),
     )
     .await;
@@ -122,7 +122,9 @@ async fn rebuilt_read_models_are_identical() {
     call(
         "PATCH",
         path("deployments", &kept),
-        Some(json!({"replicas": 4, "slo": {"ttft_ms": 1, "itl_ms": 2}})),
+        Some(json!({
+            "replicas": 4, "slo": {"ttft_ms": 1, "itl_ms": 2}, "overload": {"interactive": {"policy": "shed"}},
+        })),
     )
     .await;
     let ended = call(post, "/api/v1/deployments".into(), Some(json!({"version_id": new, "pool": "p"}))).await;

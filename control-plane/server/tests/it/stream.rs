@@ -8,7 +8,9 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tonic::Code;
-use weir_schemas::config_snapshot::{ConfigSnapshot, Limits, ResourceType};
+use weir_schemas::config_snapshot::{
+    ConfigSnapshot, Limits, Overload, OverloadPolicy, QueueBounds, ResourceType,
+};
 use weir_schemas::rpc::auth::InternalSecret;
 use weir_schemas::rpc::config::config_client::ConfigClient as Stub;
 use weir_schemas::rpc::config::node_message::Kind;
@@ -114,7 +116,11 @@ async fn a_node_gets_everything_and_a_revoked_key_goes() {
     let version = plane.version("m").await;
     let alias = json!({"name": "m-latest", "targets": [{"version_id": version, "weight": 1}]});
     plane.post("/api/v1/aliases", alias).await.expect(201);
-    plane.post("/api/v1/deployments", json!({"version_id": version, "pool": "default"})).await.expect(201);
+    let shrink = json!({"policy": "shrink", "max_output_tokens": 7, "max_depth": 3});
+    let deployment = json!({"version_id": version, "pool": "default", "overload": {"batch": shrink}});
+    plane.post("/api/v1/deployments", deployment).await.expect(201);
+    let path = format!("/api/v1/tenants/{tenant}");
+    plane.send("PATCH", &path, &plane.admin, &[], Some(&json!({"may_overflow": true}))).await.expect(200);
 
     let mut gateway = follow(&plane, GATEWAY, willing(), tempfile::tempdir().unwrap());
     let _worker = follow(&plane, WORKER, willing(), tempfile::tempdir().unwrap());
@@ -134,6 +140,10 @@ async fn a_node_gets_everything_and_a_revoked_key_goes() {
     );
     assert_eq!((resources.versions[0].id.to_string(), resources.versions[0].model.as_str()), (version, "m"));
     assert_eq!(resources.deployments[0].pool, "default");
+    let bounds = QueueBounds { max_depth: 3, ..QueueBounds::default() };
+    let shrink = OverloadPolicy::Shrink { max_output_tokens: 7, bounds };
+    assert_eq!(resources.deployments[0].overload, Overload { batch: shrink, ..Overload::default() });
+    assert!(resources.tenants[0].may_overflow);
     assert_eq!(
         (resources.replicas[0].worker.to_string().as_str(), resources.replicas[0].address.as_str()),
         (WORKER, "http://127.0.0.1:7000")

@@ -34,9 +34,12 @@ pub(crate) struct UpdateTenant {
     limits: Option<LimitsBody>,
     /// Its limits on single models, replacing all of the old ones.
     model_limits: Option<ModelLimitsBody>,
+    /// Whether a smaller model may answer when the one that is asked for is overloaded and its deployment's policy is
+    /// `overflow`.
+    may_overflow: Option<bool>,
 }
 
-/// Change a tenant's name, state, weight or limits.
+/// Change a tenant's name, state, weight or limits, or what it agreed to.
 #[utoipa::path(patch, path = "/api/v1/tenants/{tenant_id}", tag = "tenants", request_body = UpdateTenant,
     params(("tenant_id" = String, Path),
         ("If-Match" = Option<String>, Header, description = "The ETag that the change is based on."),
@@ -56,6 +59,7 @@ pub(crate) async fn update_tenant(
         weight: body.weight,
         limits: body.limits.map(Into::into),
         model_limits: body.model_limits.map(by_model),
+        may_overflow: body.may_overflow,
     };
     single::<Tenant, _>(&app, &admin.caller, (headers, &digest), (id, command), |tenant| {
         Reply::ok(tenant.map(TenantView::from))

@@ -45,6 +45,7 @@ pub(super) async fn apply_tenant(
         | TenantEvent::WeightSet { .. }
         | TenantEvent::LimitsSet { .. }
         | TenantEvent::ModelLimitsSet { .. }
+        | TenantEvent::MayOverflowSet { .. }
         | TenantEvent::StateSet { .. } => Ok(()),
     }
 }

@@ -51,6 +51,10 @@ pub(super) async fn apply(
             update("UPDATE tenants SET version = $2, model_limits = $3 WHERE tenant_id = $1", place)
                 .bind(Json(model_limits))
         }
+        TenantEvent::MayOverflowSet { may_overflow } => {
+            update("UPDATE tenants SET version = $2, may_overflow = $3 WHERE tenant_id = $1", place)
+                .bind(may_overflow)
+        }
         TenantEvent::KeyCreated { .. } | TenantEvent::KeyRevoked { .. } => {
             update("UPDATE tenants SET version = $2 WHERE tenant_id = $1", place)
         }
