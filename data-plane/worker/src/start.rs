@@ -8,11 +8,11 @@ use futures::FutureExt;
 use prometheus_client::registry::Registry;
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
-use tokio_stream::wrappers::TcpListenerStream;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tonic::service::interceptor::InterceptedService;
 use tonic::transport::Server;
+use tonic::transport::server::TcpIncoming;
 use weir_metering::{
     LogError, LogOptions, RecordLog, Relay, RelayMetrics, RelayOptions, Transport, TransportError,
 };
@@ -288,12 +288,13 @@ async fn serve(
     stop: CancellationToken,
 ) {
     let rpc = WorkerServer::new(service).max_decoding_message_size(MESSAGE_BYTES_MAX);
+    // A step's message must not wait until the one before it is acknowledged.
+    let incoming = TcpIncoming::from(listener).with_nodelay(Some(true));
     let served = Server::builder()
         .http2_keepalive_interval(Some(KEEP_ALIVE))
         .http2_keepalive_timeout(Some(KEEP_ALIVE / 2))
-        .tcp_nodelay(true)
         .add_service(InterceptedService::new(rpc, secret.require()))
-        .serve_with_incoming_shutdown(TcpListenerStream::new(listener), stop.cancelled_owned())
+        .serve_with_incoming_shutdown(incoming, stop.cancelled_owned())
         .await;
     if let Err(error) = served {
         tracing::error!(error = &error as &dyn std::error::Error, "the RPC listener failed");
