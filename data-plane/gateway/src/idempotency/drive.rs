@@ -111,6 +111,8 @@ impl Drive {
         let answered = answering.await;
         if answered.is_err() {
             self.claim.forget().await;
+            // Before anyone reads the refusal: who asks again after it is not to join it.
+            self.idempotency.leave(&self.claim.key, &self.answer, false);
         }
         let (parts, body) = answered.unwrap_or_else(GatewayError::into_response).into_parts();
         let is_stream = parts
