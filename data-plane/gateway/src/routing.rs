@@ -6,6 +6,7 @@ mod expected_ttft;
 mod link;
 mod mailbox;
 mod registry;
+mod unreported;
 
 pub(crate) use expected_ttft::Expected;
 pub(crate) use link::{Link, LinkOptions};

@@ -189,10 +189,7 @@ fn chunk_of(
         }
         Ok(Event::End(counts)) => (writer.end(usage(counts)), Streaming::Over),
         // What OpenAI's clients raise as an APIError; no end mark follows.
-        Err(error) => {
-            let body = serde_json::to_vec(&ErrorBody::new(&error)).expect("strings always serialise");
-            (sse(&body), Streaming::Over)
-        }
+        Err(error) => (sse(&ErrorBody::new(&error)), Streaming::Over),
     }
 }
 

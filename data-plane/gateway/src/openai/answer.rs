@@ -14,6 +14,9 @@ use super::logprobs::{self, ChatLogprobs, TextLogprobs};
 pub(crate) use said::Said;
 use said::{Delta, Message};
 
+/// Room for the event of a token or a few.
+const CHUNK_BYTES: usize = 512;
+
 /// Which of the two endpoints answers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Endpoint {
@@ -178,7 +181,7 @@ impl AnswerWriter {
                     logprobs: self.chat_logprobs(&choice.logprobs),
                     finish_reason: choice.reason,
                 });
-                self.json("chat.completion", &choices.collect::<Vec<_>>(), Some(Some(usage)))
+                json(&self.envelope("chat.completion", &choices.collect::<Vec<_>>(), Some(Some(usage))))
             }
             Endpoint::Completion => {
                 let choices = choices.map(|(index, choice)| TextChoice {
@@ -188,7 +191,7 @@ impl AnswerWriter {
                     finish_reason: choice.reason,
                 });
                 let choices: Vec<_> = choices.collect();
-                self.json("text_completion", &choices, Some(Some(usage)))
+                json(&self.envelope("text_completion", &choices, Some(Some(usage))))
             }
         }
     }
@@ -252,7 +255,7 @@ impl AnswerWriter {
         let mut events = Vec::new();
         if self.asked.include_usage {
             let no_choices: &[TextChoice<'_>] = &[];
-            events.extend(sse(&self.json(self.chunk_object(), no_choices, Some(Some(usage)))));
+            events.extend(sse(&self.envelope(self.chunk_object(), no_choices, Some(Some(usage)))));
         }
         events.extend_from_slice(b"data: [DONE]\n\n");
         events.into()
@@ -275,7 +278,7 @@ impl AnswerWriter {
         reason: Option<FinishReason>,
     ) -> Bytes {
         let choice = ChatChunkChoice { index, delta, logprobs, finish_reason: reason };
-        sse(&self.json(self.chunk_object(), &[choice], self.no_usage_yet()))
+        sse(&self.envelope(self.chunk_object(), &[choice], self.no_usage_yet()))
     }
 
     fn text_chunk(
@@ -286,7 +289,7 @@ impl AnswerWriter {
         reason: Option<FinishReason>,
     ) -> Bytes {
         let choice = TextChoice { text, index, logprobs, finish_reason: reason };
-        sse(&self.json(self.chunk_object(), &[choice], self.no_usage_yet()))
+        sse(&self.envelope(self.chunk_object(), &[choice], self.no_usage_yet()))
     }
 
     fn no_usage_yet(&self) -> Option<Option<Usage>> {
@@ -300,8 +303,13 @@ impl AnswerWriter {
         }
     }
 
-    fn json<C: Serialize>(&self, object: &'static str, choices: &[C], usage: Option<Option<Usage>>) -> Bytes {
-        let envelope = Envelope {
+    fn envelope<'a, C>(
+        &'a self,
+        object: &'static str,
+        choices: &'a [C],
+        usage: Option<Option<Usage>>,
+    ) -> Envelope<'a, C> {
+        Envelope {
             id: &self.id,
             object,
             created: self.created,
@@ -309,16 +317,19 @@ impl AnswerWriter {
             choices,
             system_fingerprint: &self.fingerprint,
             usage,
-        };
-        serde_json::to_vec(&envelope).expect("strings and numbers always serialise").into()
+        }
     }
 }
 
+fn json(value: &impl Serialize) -> Bytes {
+    serde_json::to_vec(value).expect("strings and numbers always serialise").into()
+}
+
 /// One server-sent event. JSON has no raw line breaks, so one `data:` line is enough.
-pub(crate) fn sse(json: &[u8]) -> Bytes {
-    let mut event = Vec::with_capacity(json.len() + 8);
+pub(crate) fn sse(value: &impl Serialize) -> Bytes {
+    let mut event = Vec::with_capacity(CHUNK_BYTES);
     event.extend_from_slice(b"data: ");
-    event.extend_from_slice(json);
+    serde_json::to_writer(&mut event, value).expect("strings and numbers always serialise");
     event.extend_from_slice(b"\n\n");
     event.into()
 }

@@ -18,12 +18,13 @@ use weir_schemas::rpc::step_message::MalformedStep;
 use weir_schemas::rpc::worker::session_request::Kind;
 use weir_schemas::rpc::worker::worker_client::WorkerClient;
 use weir_schemas::rpc::worker::{
-    Cancel, Class, Generate, LoadReport, ModelTextRequest, SessionHello, SessionRequest, StepMessage,
-    VersionLoad, VersionState, WatchRequest,
+    Cancel, Generate, LoadReport, ModelTextRequest, SessionHello, SessionRequest, StepMessage, VersionLoad,
+    VersionState, WatchRequest,
 };
 
 use super::expected_ttft::{Sent, SentSince};
 use super::mailbox::Mailbox;
+use super::unreported::Unreported;
 
 /// First and longest wait between connection attempts.
 const RECONNECT_WAIT: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(2));
@@ -92,17 +93,8 @@ struct Session {
     outgoing: mpsc::Sender<SessionRequest>,
     next_handle: u64,
     sequences: HashMap<u64, Arc<Mailbox>>,
-    /// Sent, and in no report yet, by handle.
-    unreported: HashMap<u64, Unreported>,
+    unreported: Unreported,
     report: Option<Arc<LoadReport>>,
-}
-
-/// What was sent of a request.
-#[derive(Debug)]
-struct Unreported {
-    version: String,
-    class: Class,
-    sent: Sent,
 }
 
 /// A replica of a version that can take requests.
@@ -143,16 +135,7 @@ impl Link {
         if load.state() != VersionState::Ready || self.retired.is_cancelled() {
             return None;
         }
-        let mut sent = SentSince::default();
-        for unreported in session.unreported.values().filter(|unreported| unreported.version == version) {
-            let of_class = match unreported.class {
-                Class::Interactive => &mut sent.interactive,
-                Class::Batch | Class::Unspecified => &mut sent.batch,
-            };
-            of_class.sequences += unreported.sent.sequences;
-            of_class.prompt_tokens += unreported.sent.prompt_tokens;
-        }
-        Some(ReadyReplica { load: load.clone(), sent })
+        Some(ReadyReplica { load: load.clone(), sent: session.unreported.of(version) })
     }
 
     /// Sends a request with a mailbox for each of its choices; its handle is filled in here, and is that of the first choice.
@@ -164,17 +147,13 @@ impl Link {
         let handle = session.next_handle;
         generate.handle = handle;
         let (sequences, prompt_tokens) = (mailboxes.len() as u64, generate.prompt.len() as u64);
-        let unreported = Unreported {
-            version: generate.version_id.clone(),
-            class: generate.class(),
-            sent: Sent { sequences, prompt_tokens },
-        };
+        let (version, class) = (generate.version_id.clone(), generate.class());
         session.outgoing.try_send(SessionRequest { kind: Some(Kind::Generate(generate)) }).ok()?;
         for mailbox in mailboxes {
             session.sequences.insert(session.next_handle, mailbox.clone());
             session.next_handle += 1;
         }
-        session.unreported.insert(handle, unreported);
+        session.unreported.add(handle, version, class, Sent { sequences, prompt_tokens });
         Some(handle)
     }
 
@@ -201,7 +180,7 @@ impl Link {
     pub(crate) fn forget(&self, handle: u64) {
         if let Some(session) = &mut *self.session.lock() {
             session.sequences.remove(&handle);
-            session.unreported.remove(&handle);
+            session.unreported.remove(handle);
         }
     }
 
@@ -295,7 +274,7 @@ impl Link {
             let Some(mailbox) = session.sequences.get(&handle) else { continue };
             if mailbox.deliver(update, now) {
                 session.sequences.remove(&handle);
-                session.unreported.remove(&handle);
+                session.unreported.remove(handle);
             }
         }
         Ok(())
@@ -308,7 +287,7 @@ impl Link {
         let changed = {
             let mut guard = self.session.lock();
             let Some(session) = guard.as_mut() else { return Ok(()) };
-            session.unreported.retain(|&handle, _| handle > report.last_handle);
+            session.unreported.reported(report.last_handle);
             let before = session.report.as_deref().map(states);
             let changed = before.as_ref() != Some(&states(&report));
             session.report = Some(Arc::new(report));
@@ -337,7 +316,7 @@ impl<'a> OpenSession<'a> {
             outgoing,
             next_handle: 1,
             sequences: HashMap::new(),
-            unreported: HashMap::new(),
+            unreported: Unreported::default(),
             report: None,
         });
         Self(link)

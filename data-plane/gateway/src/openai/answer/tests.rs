@@ -1,3 +1,4 @@
+use proptest::prelude::*;
 use serde_json::{Value, json};
 use weir_text::TextModel;
 
@@ -190,4 +191,115 @@ fn calls_and_thoughts_are_openais() {
             {"id": id(1), "type": "function", "function": function("{}")},
         ]})
     );
+}
+
+/// What a generation may say next, of one of three choices.
+#[derive(Debug, Clone)]
+enum Told {
+    Said(usize, Vec<AnswerEvent>, Vec<TokenLogprob>),
+    Finished(usize, FinishReason),
+}
+
+fn any_event() -> impl Strategy<Value = AnswerEvent> {
+    let text = || any::<String>();
+    prop_oneof![
+        4 => text().prop_map(AnswerEvent::Content),
+        1 => text().prop_map(AnswerEvent::Reasoning),
+        1 => (0..3u32, text()).prop_map(|(index, name)| AnswerEvent::ToolCallBegin { index, name }),
+        1 => (0..3u32, text()).prop_map(|(index, piece)| AnswerEvent::Arguments { index, piece }),
+        1 => (0..3u32).prop_map(|index| AnswerEvent::ToolCallEnd { index }),
+    ]
+}
+
+fn any_logprob() -> impl Strategy<Value = TokenLogprob> {
+    let top = prop::collection::vec((0..300u32, any::<f32>()), 0..3);
+    (0..300u32, any::<f32>(), top).prop_map(|(token, logprob, top)| {
+        let (top_tokens, top_logprobs) = top.into_iter().unzip();
+        TokenLogprob { token, logprob, top_tokens, top_logprobs }
+    })
+}
+
+fn any_told() -> impl Strategy<Value = Told> {
+    let reason =
+        prop::sample::select(vec![FinishReason::Stop, FinishReason::Length, FinishReason::ToolCalls]);
+    let said =
+        (0..3usize, prop::collection::vec(any_event(), 0..4), prop::collection::vec(any_logprob(), 0..3));
+    prop_oneof![
+        5 => said.prop_map(|(choice, said, logprobs)| Told::Said(choice, said, logprobs)),
+        1 => (0..3usize, reason).prop_map(|(choice, reason)| Told::Finished(choice, reason)),
+    ]
+}
+
+/// By choice: content, reasoning, and the arguments of each call number.
+type Texts = [(String, String, [String; 3]); 3];
+
+fn number(value: &Value) -> usize {
+    usize::try_from(value.as_u64().unwrap()).unwrap()
+}
+
+/// What a client puts together from the events.
+fn put_together(events: &[Value]) -> Texts {
+    let mut texts = Texts::default();
+    for choice in events.iter().filter_map(|event| event["choices"].as_array()).flatten() {
+        let (content, reasoning, arguments) = &mut texts[number(&choice["index"])];
+        let delta = &choice["delta"];
+        content.push_str(delta["content"].as_str().or(choice["text"].as_str()).unwrap_or_default());
+        reasoning.push_str(delta["reasoning_content"].as_str().unwrap_or_default());
+        for call in delta["tool_calls"].as_array().into_iter().flatten() {
+            let piece = call["function"]["arguments"].as_str().unwrap();
+            arguments[number(&call["index"])].push_str(piece);
+        }
+    }
+    texts
+}
+
+fn put_in(told: &[Told], endpoint: Endpoint) -> Texts {
+    let mut texts = Texts::default();
+    for told in told {
+        let Told::Said(choice, said, _) = told else { continue };
+        let (content, reasoning, arguments) = &mut texts[*choice];
+        for event in said {
+            match event {
+                AnswerEvent::Content(text) => content.push_str(text),
+                // Completions have content only.
+                _ if endpoint == Endpoint::Completion => {}
+                AnswerEvent::Reasoning(text) => reasoning.push_str(text),
+                AnswerEvent::Arguments { index, piece } => arguments[*index as usize].push_str(piece),
+                AnswerEvent::ToolCallBegin { .. } | AnswerEvent::ToolCallEnd { .. } => {}
+            }
+        }
+    }
+    texts
+}
+
+proptest! {
+    #[test]
+    fn whatever_is_told_in_whatever_order_is_read_again_event_by_event(
+        told in prop::collection::vec(any_told(), 0..24),
+        is_chat: bool,
+        has_logprobs: bool,
+        include_usage: bool,
+    ) {
+        let endpoint = if is_chat { Endpoint::Chat } else { Endpoint::Completion };
+        let mut writer = writer(endpoint, |asked| {
+            *asked = Asked { n: 3, has_logprobs, include_usage, ..asked.clone() };
+        });
+        let mut stream = writer.opening();
+        for told in told.clone() {
+            let chunk = match told {
+                Told::Said(choice, said, logprobs) => writer.piece(choice, said, &logprobs),
+                Told::Finished(choice, reason) => writer.finished(choice, reason),
+            };
+            stream.extend_from_slice(&chunk);
+        }
+        stream.extend_from_slice(&writer.end(Usage::new(1, 0, 2, 0)));
+        let events = events(&stream);
+        prop_assert_eq!(events.last(), Some(&json!("done")));
+        prop_assert_eq!(put_together(&events), put_in(&told, endpoint));
+        let finishes = events
+            .iter()
+            .filter(|event| !event["choices"][0]["finish_reason"].is_null())
+            .count();
+        prop_assert_eq!(finishes, told.iter().filter(|told| matches!(told, Told::Finished(..))).count());
+    }
 }
