@@ -7,7 +7,7 @@ WEIR := $(TARGET_DIR)/release/weir
 # Set where a Kafka broker of our own is wanted.
 KAFKA := $(filter-out 0,$(WITH_KAFKA))
 
-.PHONY: help up down test check faults bench bench-engine bench-step-loop jsonschemabench openapi models smollm2 install kafka kernels gpu build
+.PHONY: help up down test check faults bench bench-engine bench-gateway bench-step-loop jsonschemabench openapi models smollm2 install kafka kernels gpu build
 
 help: ## What there is
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | sort
@@ -53,6 +53,10 @@ gpu: smollm2 kernels ## Put together what a machine with a GPU needs to check an
 
 bench-engine: install models ## Aggregate decode beside llama.cpp's batched bench, same machine and file
 	tests/bench/engine.sh
+
+bench-gateway: install build ## CPU, latency and memory of a request and a token, beside a bare handler, SGLang's router and LiteLLM (8 minutes)
+	@deploy/setup/bench-python.sh
+	$(CARGO) run --release -q -p weir-bench
 
 bench-step-loop: install ## The host's share of a step: 256 sequences on a simulated device that takes no time
 	$(CARGO) run --release -q -p weir-worker --example step_loop_bench

@@ -59,6 +59,11 @@ impl Api {
         Self { key: key.map(str::to_owned), ..self.clone() }
     }
 
+    /// Its credential.
+    pub fn key(&self) -> Option<&str> {
+        self.key.as_deref()
+    }
+
     /// Sends bytes to the OpenAI-compatible API; `path` follows `/v1`.
     pub async fn send(&self, method: Method, path: &str, body: Vec<u8>) -> reqwest::Result<Response> {
         self.request(method, format!("{}{path}", self.base_url), body).await

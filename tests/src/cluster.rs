@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 use std::fmt::Write as _;
 use std::fs::File;
-use std::net::{Ipv4Addr, TcpListener};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
@@ -57,8 +57,8 @@ pub struct Cluster {
     running: Mutex<HashMap<Part, Child>>,
     /// The database.
     pub postgres: PrivatePostgres,
-    /// The broker.
-    pub kafka: PrivateKafka,
+    /// The broker, where records do not go straight to the ledger.
+    kafka: Option<PrivateKafka>,
     folder: TempDir,
     database_url: String,
     ports: Ports,
@@ -84,10 +84,18 @@ impl Cluster {
     pub async fn start(gateway_data: Option<&Path>) -> Self {
         let model = repository().join(".cache/models").join(MODEL_FILE);
         assert!(model.is_file(), "{} is missing: run `make models`", model.display());
+        let cluster = Self::without_worker(Some(PrivateKafka::start()), gateway_data).await;
+        cluster.run(Part::Worker);
+        cluster.publish(inspect(&model)).await;
+        cluster.serves().await;
+        cluster
+    }
+
+    /// Starts control plane, ledger and gateway, with this broker or none, and does not wait for them.
+    pub async fn without_worker(kafka: Option<PrivateKafka>, gateway_data: Option<&Path>) -> Self {
         let folder = tempfile::Builder::new().prefix("weir-cluster-").tempdir().unwrap();
         let postgres = PrivatePostgres::start();
         let database_url = postgres.fresh_database();
-        let kafka = PrivateKafka::start();
         let mut cluster = Self {
             running: Mutex::default(),
             postgres,
@@ -105,12 +113,15 @@ impl Cluster {
             Some(token.to_owned())
         })
         .await;
-        for part in [Part::Ledger, Part::Worker, Part::Gateway] {
+        for part in [Part::Ledger, Part::Gateway] {
             cluster.run(part);
         }
-        cluster.publish_model(&model).await;
-        cluster.serves().await;
         cluster
+    }
+
+    /// The broker of one that was started with it.
+    pub fn kafka(&self) -> &PrivateKafka {
+        self.kafka.as_ref().expect("this cluster has a broker")
     }
 
     /// Starts a process that does not run.
@@ -188,6 +199,21 @@ impl Cluster {
         &self.database_url
     }
 
+    /// Process id of a part that runs.
+    pub fn pid(&self, part: Part) -> u32 {
+        self.running.lock().unwrap()[&part].id()
+    }
+
+    /// Where the gateway answers.
+    pub fn gateway_address(&self) -> SocketAddr {
+        SocketAddr::from((Ipv4Addr::LOCALHOST, self.ports.gateway))
+    }
+
+    /// URL of the control plane's RPC.
+    pub fn config_url(&self) -> String {
+        format!("http://127.0.0.1:{}", self.ports.config)
+    }
+
     /// URL of a process' metrics.
     pub fn metrics_url(&self, part: Part) -> String {
         let port = match part {
@@ -230,7 +256,8 @@ impl Cluster {
         self.folder.path().join(part.name()).with_extension("toml")
     }
 
-    fn secret_path(&self) -> PathBuf {
+    /// The file with the secret of all internal RPC.
+    pub fn secret_path(&self) -> PathBuf {
         self.folder.path().join("internal_secret")
     }
 
@@ -280,14 +307,14 @@ impl Cluster {
             std::fs::create_dir_all(data).unwrap();
             writeln!(text, "data_dir = \"{}\"", data.display()).unwrap();
         }
-        write!(text, "[{section}.kafka]\nbrokers = \"{}\"\n", self.kafka.brokers()).unwrap();
+        if let Some(kafka) = &self.kafka {
+            write!(text, "[{section}.kafka]\nbrokers = \"{}\"\n", kafka.brokers()).unwrap();
+        }
         std::fs::write(self.config_path(part), text).unwrap();
     }
 
-    async fn publish_model(&self, file: &Path) {
-        let output = Command::new(binary()).arg("inspect").arg(file).output().unwrap();
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-        let mut version: Value = serde_json::from_slice(&output.stdout).unwrap();
+    /// Makes a model of this version, priced, deployed to the workers' pool, known as [`MODEL`].
+    pub async fn publish(&self, mut version: Value) {
         let operator = self.operator();
         let make = async |path: &str, body: Value| -> Value {
             let (status, made) = operator.control(Method::POST, path, Some(body)).await;
@@ -295,9 +322,6 @@ impl Cluster {
             made
         };
         let model = make("/models", json!({"name": "SmolLM2-135M-Instruct"})).await;
-        let facts =
-            ["weights_uri", "digest", "dtype", "parameter_count", "context_limit", "tokenizer_digest"];
-        version.as_object_mut().unwrap().retain(|name, _| facts.contains(&name.as_str()));
         version["model_id"] = model["id"].clone();
         let version = make("/versions", version).await["id"].clone();
         let book = make("/price-books", json!({"name": "faults", "currency": "USD"})).await;
@@ -307,6 +331,16 @@ impl Cluster {
         make("/deployments", json!({"version_id": version, "pool": "default"})).await;
         make("/aliases", json!({"name": MODEL, "targets": [{"version_id": version, "weight": 1}]})).await;
     }
+}
+
+/// What a version says of a model file.
+fn inspect(file: &Path) -> Value {
+    let output = Command::new(binary()).arg("inspect").arg(file).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let mut version: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let facts = ["weights_uri", "digest", "dtype", "parameter_count", "context_limit", "tokenizer_digest"];
+    version.as_object_mut().unwrap().retain(|name, _| facts.contains(&name.as_str()));
+    version
 }
 
 impl Drop for Cluster {

@@ -30,8 +30,8 @@ const WRAPPERS: &[(&str, &[&str])] = &[
     ("rdkafka", &["weir-ledger", "weir-metering", "weir-schemas", "weir-server", "weir-tests"]),
 ];
 
-/// Crates that only tests import, which any of ours may do.
-const FOR_TESTS: &[&str] = &["weir-stand-in", "weir-tests"];
+/// Crates for tests and benchmarks, which may import anything; of ours only such import them.
+const FOR_TESTS: &[&str] = &["weir-bench", "weir-stand-in", "weir-tests"];
 
 struct Package {
     dir: String,

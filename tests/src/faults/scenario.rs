@@ -200,9 +200,9 @@ async fn strike(cluster: &Cluster, disk: &SmallDisk, progress: &Progress, fault:
             0
         }
         Fault::KillBroker => {
-            cluster.kafka.kill();
+            cluster.kafka().kill();
             tokio::time::sleep(AWAY).await;
-            cluster.kafka.resume();
+            cluster.kafka().resume();
             0
         }
         Fault::FillDisk if disk.mounted => {
@@ -229,15 +229,15 @@ async fn strike(cluster: &Cluster, disk: &SmallDisk, progress: &Progress, fault:
 async fn outage(cluster: &Cluster, tenants: &[Tenant], progress: &Arc<Progress>, size: Size) {
     let before = half_load(tenants, size, 1, Duration::from_secs(10)).await;
     say(&format!("the broker is away for {} s", size.outage.as_secs()));
-    cluster.kafka.kill();
+    cluster.kafka().kill();
     let during = half_load(tenants, size, 2, size.outage).await;
-    cluster.kafka.resume();
+    cluster.kafka().resume();
     say("the broker is back; then records that only it has are lost with its disk");
     cluster.kill(Part::Ledger);
     let lost = half_load(tenants, size, 3, AWAY).await;
-    cluster.kafka.kill();
-    cluster.kafka.wipe();
-    cluster.kafka.resume();
+    cluster.kafka().kill();
+    cluster.kafka().wipe();
+    cluster.kafka().resume();
     cluster.run(Part::Ledger);
     for (name, receipts) in [("with the broker", &before), ("without", &during), ("before the loss", &lost)] {
         let failed: Vec<_> = receipts.iter().filter(|receipt| !served(receipt)).collect();
