@@ -7,7 +7,7 @@ WEIR := $(TARGET_DIR)/release/weir
 # Set where a Kafka broker of our own is wanted.
 KAFKA := $(filter-out 0,$(WITH_KAFKA))
 
-.PHONY: help up down test check faults bench bench-engine bench-gateway bench-step-loop jsonschemabench openapi models smollm2 install kafka kernels gpu build
+.PHONY: help up down test check faults overload bench bench-engine bench-gateway bench-step-loop jsonschemabench openapi models smollm2 install kafka kernels gpu build
 
 help: ## What there is
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | sort
@@ -37,6 +37,9 @@ check: ## Formatting, lints, tidiness, CUDA kernels, licences
 faults: KAFKA := 1
 faults: install models kafka build ## Kill every part under load and hold the clients' receipts against the ledger (10 minutes)
 	$(CARGO) run --release -p weir-tests --bin faults
+
+overload: install models build ## Five times a deployment's capacity for two minutes under each overload policy (10 minutes)
+	$(CARGO) run --release -p weir-tests --bin overload
 
 bench: KAFKA := 1
 bench: install models kafka build bench-engine ## Every benchmark

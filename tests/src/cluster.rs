@@ -1,6 +1,8 @@
 //! An installation as operators run it: every process of its own, on ports of its own, each of which can be killed and
 //! started again while the others go on.
 
+pub mod published;
+
 use std::collections::HashMap;
 use std::fmt::Write as _;
 use std::fs::File;
@@ -10,12 +12,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::Mutex;
 
-use reqwest::Method;
-use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use crate::api::Api;
-use crate::installation::{MODEL, MODEL_FILE, binary, repository};
+use crate::installation::{MODEL, binary};
 use crate::private_kafka::PrivateKafka;
 use crate::private_postgres::PrivatePostgres;
 use crate::wait::until;
@@ -29,6 +29,8 @@ pub enum Part {
     /// Another consumer in the same group.
     SecondLedger,
     Worker,
+    /// Another worker.
+    SecondWorker,
     Gateway,
 }
 
@@ -37,7 +39,7 @@ impl Part {
         match self {
             Self::ControlPlane => "control-plane",
             Self::Ledger | Self::SecondLedger => "ledger",
-            Self::Worker => "worker",
+            Self::Worker | Self::SecondWorker => "worker",
             Self::Gateway => "gateway",
         }
     }
@@ -45,6 +47,7 @@ impl Part {
     fn name(self) -> &'static str {
         match self {
             Self::SecondLedger => "second-ledger",
+            Self::SecondWorker => "second-worker",
             other => other.subcommand(),
         }
     }
@@ -75,6 +78,8 @@ struct Ports {
     second_ledger_ops: u16,
     worker: u16,
     worker_ops: u16,
+    second_worker: u16,
+    second_worker_ops: u16,
     gateway: u16,
 }
 
@@ -82,17 +87,31 @@ impl Cluster {
     /// Starts everything and waits until it serves. `gateway_data` is where the gateway keeps its files, if not beside the
     /// others'.
     pub async fn start(gateway_data: Option<&Path>) -> Self {
-        let model = repository().join(".cache/models").join(MODEL_FILE);
-        assert!(model.is_file(), "{} is missing: run `make models`", model.display());
-        let cluster = Self::without_worker(Some(PrivateKafka::start()), gateway_data).await;
-        cluster.run(Part::Worker);
-        cluster.publish(inspect(&model)).await;
-        cluster.serves().await;
-        cluster
+        let cluster = Self::without_worker(Some(PrivateKafka::start()), gateway_data, "").await;
+        cluster.serve().await
     }
 
-    /// Starts control plane, ledger and gateway, with this broker or none, and does not wait for them.
-    pub async fn without_worker(kafka: Option<PrivateKafka>, gateway_data: Option<&Path>) -> Self {
+    /// The same without a broker, on simulated devices: `sim` as `[worker.sim]` stands in the file, `own` as what stands
+    /// before it.
+    pub async fn start_simulated(sim: &str, own: &str) -> Self {
+        let worker_lines = format!("device = \"sim\"\n{own}\n[worker.sim]\n{sim}\n");
+        Self::without_worker(None, None, &worker_lines).await.serve().await
+    }
+
+    async fn serve(self) -> Self {
+        self.run(Part::Worker);
+        self.publish(published::smollm2(), MODEL, "default").await;
+        self.serves().await;
+        self
+    }
+
+    /// Starts control plane, ledger and gateway, with this broker or none, and does not wait for them. `worker_lines` are for
+    /// workers that are started later.
+    pub async fn without_worker(
+        kafka: Option<PrivateKafka>,
+        gateway_data: Option<&Path>,
+        worker_lines: &str,
+    ) -> Self {
         let folder = tempfile::Builder::new().prefix("weir-cluster-").tempdir().unwrap();
         let postgres = PrivatePostgres::start();
         let database_url = postgres.fresh_database();
@@ -105,7 +124,7 @@ impl Cluster {
             ports: Ports::free(),
             admin_token: String::new(),
         };
-        cluster.write_files(gateway_data);
+        cluster.write_files(gateway_data, worker_lines);
         cluster.run(Part::ControlPlane);
         cluster.admin_token = until("the first admin token is shown", || async {
             let screen = cluster.screen(Part::ControlPlane);
@@ -221,6 +240,7 @@ impl Cluster {
             Part::Ledger => self.ports.ledger_ops,
             Part::SecondLedger => self.ports.second_ledger_ops,
             Part::Worker => self.ports.worker_ops,
+            Part::SecondWorker => self.ports.second_worker_ops,
             Part::Gateway => self.ports.gateway,
         };
         format!("http://127.0.0.1:{port}/metrics")
@@ -229,6 +249,14 @@ impl Cluster {
     /// What a process has printed so far.
     pub fn screen(&self, part: Part) -> String {
         std::fs::read_to_string(self.screen_path(part)).unwrap_or_default()
+    }
+
+    /// Replaces a line of a process' configuration; it counts from its next start.
+    pub fn change(&self, part: Part, line: &str, by: &str) {
+        let path = self.config_path(part);
+        let text = std::fs::read_to_string(&path).unwrap();
+        assert!(text.contains(line), "{text}");
+        std::fs::write(path, text.replace(line, by)).unwrap();
     }
 
     /// Adds a line to a process' own section; it counts from its next start.
@@ -261,7 +289,7 @@ impl Cluster {
         self.folder.path().join("internal_secret")
     }
 
-    fn write_files(&self, gateway_data: Option<&Path>) {
+    fn write_files(&self, gateway_data: Option<&Path>, worker_lines: &str) {
         // Random enough for a cluster that only this machine can reach.
         std::fs::copy("/proc/sys/kernel/random/uuid", self.secret_path()).unwrap();
         let Ports { admin, config, ledger, ledger_ops, worker, worker_ops, gateway, .. } = self.ports;
@@ -288,8 +316,14 @@ impl Cluster {
                 None,
             );
         }
-        let worker = format!("listen = \"127.0.0.1:{worker}\"\npool = \"default\"\n{ledger_url}");
-        self.write_config(Part::Worker, "worker", Some(worker_ops), &worker, None);
+        let (second_worker, second_worker_ops) = (self.ports.second_worker, self.ports.second_worker_ops);
+        for (part, port, ops) in
+            [(Part::Worker, worker, worker_ops), (Part::SecondWorker, second_worker, second_worker_ops)]
+        {
+            let own =
+                format!("listen = \"127.0.0.1:{port}\"\npool = \"default\"\n{ledger_url}{worker_lines}");
+            self.write_config(part, "worker", Some(ops), &own, None);
+        }
         let gateway = format!("listen = \"127.0.0.1:{gateway}\"\n{ledger_url}");
         self.write_config(Part::Gateway, "gateway", None, &gateway, gateway_data);
     }
@@ -299,48 +333,19 @@ impl Cluster {
         if let Some(port) = ops {
             write!(text, "[ops]\nlisten = \"127.0.0.1:{port}\"\n").unwrap();
         }
-        write!(text, "[{section}]\n{own}").unwrap();
-        writeln!(text, "internal_secret_file = \"{}\"", self.secret_path().display()).unwrap();
+        writeln!(text, "[{section}]\ninternal_secret_file = \"{}\"", self.secret_path().display()).unwrap();
         if section != "ledger" {
             let own = self.folder.path().join(part.name());
             let data = data.unwrap_or(&own);
             std::fs::create_dir_all(data).unwrap();
             writeln!(text, "data_dir = \"{}\"", data.display()).unwrap();
         }
+        text.push_str(own);
         if let Some(kafka) = &self.kafka {
             write!(text, "[{section}.kafka]\nbrokers = \"{}\"\n", kafka.brokers()).unwrap();
         }
         std::fs::write(self.config_path(part), text).unwrap();
     }
-
-    /// Makes a model of this version, priced, deployed to the workers' pool, known as [`MODEL`].
-    pub async fn publish(&self, mut version: Value) {
-        let operator = self.operator();
-        let make = async |path: &str, body: Value| -> Value {
-            let (status, made) = operator.control(Method::POST, path, Some(body)).await;
-            assert!(status.is_success(), "{path}: {status} {made}");
-            made
-        };
-        let model = make("/models", json!({"name": "SmolLM2-135M-Instruct"})).await;
-        version["model_id"] = model["id"].clone();
-        let version = make("/versions", version).await["id"].clone();
-        let book = make("/price-books", json!({"name": "faults", "currency": "USD"})).await;
-        let prices = json!({"version_id": version, "prompt_per_million": "0.10", "cached_prompt_per_million": "0.05",
-            "generated_per_million": "0.40"});
-        make(&format!("/price-books/{}/prices", book["id"].as_str().unwrap()), prices).await;
-        make("/deployments", json!({"version_id": version, "pool": "default"})).await;
-        make("/aliases", json!({"name": MODEL, "targets": [{"version_id": version, "weight": 1}]})).await;
-    }
-}
-
-/// What a version says of a model file.
-fn inspect(file: &Path) -> Value {
-    let output = Command::new(binary()).arg("inspect").arg(file).output().unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    let mut version: Value = serde_json::from_slice(&output.stdout).unwrap();
-    let facts = ["weights_uri", "digest", "dtype", "parameter_count", "context_limit", "tokenizer_digest"];
-    version.as_object_mut().unwrap().retain(|name, _| facts.contains(&name.as_str()));
-    version
 }
 
 impl Drop for Cluster {
@@ -362,7 +367,7 @@ impl Ports {
     /// Ports that were free a moment ago. They are given by the kernel, which hands out others for a good while.
     fn free() -> Self {
         let listeners: Vec<TcpListener> =
-            (0..9).map(|_| TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap()).collect();
+            (0..11).map(|_| TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap()).collect();
         let mut ports = listeners.iter().map(|listener| listener.local_addr().unwrap().port());
         let mut next = || ports.next().unwrap();
         Self {
@@ -374,6 +379,8 @@ impl Ports {
             second_ledger_ops: next(),
             worker: next(),
             worker_ops: next(),
+            second_worker: next(),
+            second_worker_ops: next(),
             gateway: next(),
         }
     }

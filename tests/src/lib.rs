@@ -17,6 +17,7 @@ pub mod installation;
 pub mod json_schema;
 pub mod ledger;
 pub mod metrics;
+pub mod overload;
 #[path = "../support/private_kafka.rs"]
 pub mod private_kafka;
 #[path = "../support/private_postgres.rs"]

@@ -1,8 +1,10 @@
 //! What becomes of a request that would have to wait: the policy of its deployment and class, applied to what the best
 //! replica lets expect. Pure.
 //!
-//! The deployment is overloaded for the request if others before it would make it miss the target for its first token. A
-//! prompt that takes longer than the target by itself is no overload; a quarter of the target is what it may wait.
+//! What a request may wait for others is what the deployment's target for its first token leaves beside its own prompt, less a
+//! tenth of the target for what the estimate misses. A prompt that takes longer than the target by itself is no overload; a
+//! quarter of the target is what it may wait. The deployment is overloaded for the request, so that its policy gives relief,
+//! as soon as half of that would be gone: in time for the target to be kept.
 
 use std::time::Duration;
 
@@ -72,15 +74,15 @@ pub(crate) fn terms(
     Ok(Terms { give_up_after, max_output_tokens })
 }
 
-/// Others before the request would make its first token late.
+/// Others before the request would take more than half of what it may wait.
 pub(crate) fn is_overloaded(slo: Slo, expected: Expected) -> bool {
-    expected.wait_ms > bearable_wait_ms(slo, expected)
+    expected.wait_ms > bearable_wait_ms(slo, expected) / 2.0
 }
 
 #[expect(clippy::cast_precision_loss, reason = "at most an hour")]
 fn bearable_wait_ms(slo: Slo, expected: Expected) -> f64 {
     let target_ms = slo.ttft_ms as f64;
-    (target_ms - expected.prefill_ms).max(target_ms / 4.0)
+    (target_ms * 0.9 - expected.prefill_ms).max(target_ms / 4.0)
 }
 
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "positive, at most an hour")]
@@ -133,8 +135,8 @@ mod tests {
 
     #[test]
     fn shed_waits_as_long_as_the_target_can_be_kept() {
-        check(&OverloadPolicy::Shed, waiting(150.0, 900), &run(150, None));
-        check(&OverloadPolicy::Shed, waiting(151.0, 1), &refuse(1));
+        check(&OverloadPolicy::Shed, waiting(130.0, 900), &run(130, None));
+        check(&OverloadPolicy::Shed, waiting(131.0, 1), &refuse(1));
         // A long prompt runs where there is room for it.
         let long = |wait_ms| Expected { prefill_ms: 9_000.0, ..waiting(wait_ms, 0) };
         check(&OverloadPolicy::Shed, long(50.0), &run(50, None));
@@ -144,19 +146,19 @@ mod tests {
     #[test]
     fn shrink_cuts_only_under_overload_and_waits_within_bounds() {
         let shrink = OverloadPolicy::Shrink { max_output_tokens: 8, bounds: BOUNDS };
-        check(&shrink, waiting(150.0, 1), &run(1_000, None));
-        check(&shrink, waiting(151.0, 1), &run(1_000, Some(8)));
+        check(&shrink, waiting(65.0, 1), &run(1_000, None));
+        check(&shrink, waiting(66.0, 1), &run(1_000, Some(8)));
         check(&shrink, waiting(1_001.0, 1), &refuse(1));
-        check(&shrink, waiting(151.0, 4), &refuse(1));
+        check(&shrink, waiting(66.0, 4), &refuse(1));
     }
 
     #[test]
     fn overflow_asks_the_smaller_model_only_under_overload_and_else_waits() {
         let overflow = OverloadPolicy::Overflow { model: "small".into(), bounds: BOUNDS };
-        assert_eq!(smaller_model(&overflow, SLO, waiting(151.0, 1)), Some("small"));
-        assert_eq!(smaller_model(&overflow, SLO, waiting(150.0, 1)), None);
-        assert_eq!(smaller_model(&OverloadPolicy::Shed, SLO, waiting(151.0, 1)), None);
-        check(&overflow, waiting(151.0, 1), &run(1_000, None));
+        assert_eq!(smaller_model(&overflow, SLO, waiting(66.0, 1)), Some("small"));
+        assert_eq!(smaller_model(&overflow, SLO, waiting(65.0, 1)), None);
+        assert_eq!(smaller_model(&OverloadPolicy::Shed, SLO, waiting(66.0, 1)), None);
+        check(&overflow, waiting(66.0, 1), &run(1_000, None));
         check(&overflow, waiting(1_001.0, 1), &refuse(1));
     }
 }

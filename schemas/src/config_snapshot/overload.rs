@@ -1,7 +1,7 @@
 //! What a deployment does with requests that it cannot serve at once.
 //!
-//! A deployment is overloaded for a request that would have to wait so long for others that its first token would be later
-//! than the deployment's target. What then happens is the policy of the request's class. Whatever waits has bounds: on how many wait before it, and on
+//! A deployment is overloaded for a request that would have to wait for others for more than half of what the deployment's
+//! target for its first token leaves. What then happens is the policy of the request's class. Whatever waits has bounds: on how many wait before it, and on
 //! how long it waits; beyond them the request is refused, at once where that can be foreseen, else when the time is over
 //! and it has not begun.
 

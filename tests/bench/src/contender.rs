@@ -41,9 +41,9 @@ pub(crate) struct Ours {
 
 impl Ours {
     pub(crate) async fn start() -> Self {
-        let cluster = Cluster::without_worker(None, None).await;
+        let cluster = Cluster::without_worker(None, None, "").await;
         let backend = backend::start(cluster.secret_path(), &cluster.config_url()).await;
-        cluster.publish(version()).await;
+        cluster.publish(version(), MODEL, "default").await;
         cluster.serves().await;
         let limits = json!({"tokens_per_minute": PLENTY, "requests_per_minute": PLENTY,
             "concurrent_sequences": PLENTY, "max_output_tokens": 4096});

@@ -12,8 +12,8 @@ fn max_wait_ms() -> u64 {
     QueueBounds::default().max_wait_ms
 }
 
-/// What a deployment does, by class, with requests that would have to wait so long for others that their first token would
-/// be later than its target.
+/// What a deployment does, by class, with requests that would have to wait for others for more than half of what its target
+/// for the first token leaves.
 #[derive(Debug, Clone, Default, Serialize, Deserialize, ToSchema)]
 #[serde(default, deny_unknown_fields)]
 #[schema(as = Overload)]
