@@ -7,7 +7,7 @@ WEIR := $(TARGET_DIR)/release/weir
 # Set where a Kafka broker of our own is wanted.
 KAFKA := $(filter-out 0,$(WITH_KAFKA))
 
-.PHONY: help up down test check faults overload bench bench-engine bench-gateway bench-step-loop jsonschemabench openapi models smollm2 install kafka kernels gpu build
+.PHONY: help up down test check faults overload hammer bench bench-engine bench-gateway bench-step-loop jsonschemabench openapi models smollm2 install kafka kernels gpu build
 
 help: ## What there is
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | sort
@@ -40,6 +40,9 @@ faults: install models kafka build ## Kill every part under load and hold the cl
 
 overload: install models build ## Five times a deployment's capacity for two minutes under each overload policy (10 minutes)
 	$(CARGO) run --release -p weir-tests --bin overload
+
+hammer: install models build ## Ten clients hammer one tenant's limits, ten thousand leave at any moment; every stretch of time is checked (6 minutes)
+	$(CARGO) run --release -p weir-tests --bin hammer
 
 bench: KAFKA := 1
 bench: install models kafka build bench-engine ## Every benchmark

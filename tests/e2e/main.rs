@@ -14,6 +14,7 @@ mod conformance;
 mod counts;
 mod faults;
 mod gpu_driver;
+mod hammer;
 mod installation_life;
 mod internal_rpc;
 mod kafka;

@@ -64,6 +64,13 @@ impl Api {
         self.key.as_deref()
     }
 
+    /// POSTs a chat completion under an Idempotency-Key.
+    pub async fn chat_once(&self, idempotency_key: &str, body: &Value) -> Response {
+        let request = self.http.post(format!("{}/chat/completions", self.base_url)).json(body);
+        let request = request.bearer_auth(self.key().unwrap_or_default());
+        request.header("idempotency-key", idempotency_key).send().await.unwrap()
+    }
+
     /// Sends bytes to the OpenAI-compatible API; `path` follows `/v1`.
     pub async fn send(&self, method: Method, path: &str, body: Vec<u8>) -> reqwest::Result<Response> {
         self.request(method, format!("{}{path}", self.base_url), body).await

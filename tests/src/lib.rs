@@ -13,6 +13,7 @@ pub mod api;
 pub mod cluster;
 pub mod conformance;
 pub mod faults;
+pub mod hammer;
 pub mod installation;
 pub mod json_schema;
 pub mod ledger;

@@ -20,17 +20,20 @@ impl Scrape {
 
     /// The sum of all series of this name whose labels contain `labels`; panics where there is none.
     pub fn sum(&self, name: &str, labels: &str) -> f64 {
-        let mut found = false;
-        let mut sum = 0.0;
+        let found = self.find(name, labels);
+        found.unwrap_or_else(|| panic!("no series {name} with {labels} in:\n{}", self.0))
+    }
+
+    /// The same; nothing where there is none.
+    pub fn find(&self, name: &str, labels: &str) -> Option<f64> {
+        let mut sum = None;
         for line in self.0.lines().filter(|line| !line.starts_with('#')) {
             let (series, value) = line.rsplit_once(' ').unwrap();
             let (own, rest) = series.split_once('{').unwrap_or((series, ""));
             if own == name && rest.contains(labels) {
-                found = true;
-                sum += value.parse::<f64>().unwrap();
+                sum = Some(sum.unwrap_or(0.0) + value.parse::<f64>().unwrap());
             }
         }
-        assert!(found, "no series {name} with {labels} in:\n{}", self.0);
         sum
     }
 }
