@@ -159,11 +159,7 @@ impl Metrics {
         seconds("prefill", "First scheduled step to the first token", &metrics.prefill);
         seconds("decode", "First token to the last", &metrics.decode);
         registry.register("requests", "Requests ended, by how", metrics.requests.clone());
-        registry.register(
-            "tokens",
-            "Tokens charged: prompt, cached prompt, generated",
-            metrics.tokens.clone(),
-        );
+        registry.register("tokens", "Tokens charged: prompt, cached, generated", metrics.tokens.clone());
         registry.register("inflight", "Requests admitted and not ended", metrics.inflight.clone());
         registry.register("rejections", "Requests refused, by reason", metrics.rejections.clone());
         registry.register(

@@ -96,7 +96,7 @@ struct Prepared {
 enum Stop {
     Refused(GatewayError),
     /// This one has room for it.
-    Overflow(Target),
+    Overflow(Box<Target>),
 }
 
 impl<E: Into<GatewayError>> From<E> for Stop {
@@ -167,7 +167,7 @@ impl Pipeline {
         let smaller = match self.prepare(arrived, asked.clone(), true).await {
             Ok(prepared) => return Ok(prepared),
             Err(Stop::Refused(error)) => return Err(error),
-            Err(Stop::Overflow(smaller)) => smaller,
+            Err(Stop::Overflow(smaller)) => *smaller,
         };
         if let Ok(prepared) = self.prepare(arrived, smaller, false).await {
             return Ok(Prepared { relief: Some(Relief::Overflowed), ..prepared });

@@ -38,7 +38,7 @@ pub async fn run(cluster: &Cluster, operator: &Api, number: usize) -> Vec<String
     wrong.extend(every_seat_can_be_had(&tenant).await);
     everything_is_back(cluster).await;
     wrong.extend(nothing_is_held(&tenant).await);
-    println!("hammer: {number} streams left; counters, pages, tokens and seats are as before");
+    eprintln!("hammer: {number} streams left; counters, pages, tokens and seats are as before");
     wrong
 }
 

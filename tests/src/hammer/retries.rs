@@ -71,7 +71,7 @@ pub async fn rejections(operator: &Api, ledger: &PgPool) -> Vec<String> {
     }
     let after = look(&tenant).await;
     let (requests, _) = charged(ledger, &tenant, 1).await;
-    println!(
+    eprintln!(
         "hammer: {} rejected requests took nothing: {} requests and {} tokens before, {} and {} after",
         4 * REJECTIONS,
         before.0,
@@ -163,7 +163,7 @@ async fn consumed_once(
     let left = look(tenant).await;
     let used: i64 = usages.iter().map(|usage| usage.prompt + usage.generated).sum();
     let (requests, tokens) = charged(ledger, tenant, usages.len()).await;
-    println!("hammer: {what} took {requests} requests and {tokens} tokens");
+    eprintln!("hammer: {what} took {requests} requests and {tokens} tokens");
     let mut wrong = Vec::new();
     if (requests, tokens) != (usages.len(), used) {
         wrong.push(format!("{what}: charged {requests} requests and {tokens} tokens, {used} were told"));

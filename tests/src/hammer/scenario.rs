@@ -116,7 +116,7 @@ async fn limits_hold(operator: &Api, ledger: &PgPool, size: Size) -> Vec<String>
     let phases = Phases { begun_us, steady_us, raised_us, cut_us, input_us };
     wrong.extend(within_limits(&charges, phases));
     wrong.extend(usable(&charges, phases, size));
-    println!("hammer: {} answered, {} refused", charges.len(), seen.refused.load(Ordering::Relaxed));
+    eprintln!("hammer: {} answered, {} refused", charges.len(), seen.refused.load(Ordering::Relaxed));
     wrong
 }
 
@@ -127,7 +127,7 @@ async fn change(operator: &Api, tenant: &Tenant, seen: &Seen, body: Value, limit
         operator.control(Method::PATCH, &format!("/tenants/{}", tenant.id), Some(body)).await;
     assert_eq!(status, StatusCode::OK, "{answer}");
     let since_us = until("the limit applies", || async { seen.limit_since(limit) }).await;
-    println!(
+    eprintln!(
         "hammer: a limit of {limit} tokens a minute applied after {} ms",
         (since_us - before_us) / 1_000
     );
@@ -216,7 +216,7 @@ fn bounded(what: &str, limits: &[InForce], settled: &[Settled], burst_and_debt: 
         worst.tokens,
         worst.excess()
     );
-    println!("hammer: {said}");
+    eprintln!("hammer: {said}");
     (worst.excess() > count(burst_and_debt)).then_some(said)
 }
 
@@ -229,7 +229,7 @@ fn usable(charges: &[Charge], phases: Phases, size: Size) -> Option<String> {
     let percent = count(settled) / given * 100.0;
     let said =
         format!("{settled} tokens were settled of the {given:.0} that the limit gives: {percent:.1} %");
-    println!("hammer: {said}");
+    eprintln!("hammer: {said}");
     (percent < count(size.usable_percent)).then_some(said)
 }
 

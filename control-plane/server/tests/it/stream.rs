@@ -9,7 +9,7 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tonic::Code;
 use weir_schemas::config_snapshot::{
-    ConfigSnapshot, Limits, Overload, OverloadPolicy, QueueBounds, ResourceType,
+    ConfigSnapshot, Limits, Overload, OverloadPolicy, QueueBounds, ResourceType, Resources,
 };
 use weir_schemas::rpc::auth::InternalSecret;
 use weir_schemas::rpc::config::config_client::ConfigClient as Stub;
@@ -103,6 +103,23 @@ pub(crate) async fn register(plane: &ControlPlane, node: &str, address: &str) {
     subscribe(plane, hello(node, address), &secret()).await.unwrap();
 }
 
+/// The limits of the test below, and the one gateway's lease on all of them.
+fn check_limits(resources: &Resources, tenant: &str) {
+    let model = &resources.tenants[0].model_limits["m-latest"];
+    assert_eq!((model.input_tokens_per_minute, model.max_output_tokens), (Some(500), Some(5)));
+    let lease = &resources.leases[0];
+    assert_eq!((lease.gateway.to_string().as_str(), lease.tenant.to_string()), (GATEWAY, tenant.to_owned()));
+    assert_eq!(
+        lease.share,
+        Limits { tokens_per_minute: Some(1000), ..Limits::default() },
+        "only what is shared out"
+    );
+    assert_eq!(
+        lease.model_shares["m-latest"],
+        Limits { input_tokens_per_minute: Some(500), ..Limits::default() }
+    );
+}
+
 #[tokio::test]
 async fn a_node_gets_everything_and_a_revoked_key_goes() {
     let installation = Installation::new();
@@ -152,19 +169,7 @@ async fn a_node_gets_everything_and_a_revoked_key_goes() {
         (resources.verification_keys.len(), resources.verification_keys[0].issuer.as_str()),
         (1, "weir")
     );
-    let model = &resources.tenants[0].model_limits["m-latest"];
-    assert_eq!((model.input_tokens_per_minute, model.max_output_tokens), (Some(500), Some(5)));
-    let lease = &resources.leases[0];
-    assert_eq!((lease.gateway.to_string().as_str(), lease.tenant.to_string()), (GATEWAY, tenant.clone()));
-    assert_eq!(
-        lease.share,
-        Limits { tokens_per_minute: Some(1000), ..Limits::default() },
-        "only what is shared out"
-    );
-    assert_eq!(
-        lease.model_shares["m-latest"],
-        Limits { input_tokens_per_minute: Some(500), ..Limits::default() }
-    );
+    check_limits(&resources, &tenant);
 
     let path = format!("/api/v1/tenants/{tenant}/keys/{key}");
     plane.send("DELETE", &path, &plane.admin, &[], None).await.expect(204);

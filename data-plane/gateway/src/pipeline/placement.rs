@@ -72,7 +72,7 @@ impl Pipeline {
             && let Some(smaller) = self.with_room(arrived, target, model, wanted)
         {
             count(OverloadAction::Overflowed);
-            return Err(Stop::Overflow(smaller));
+            return Err(Stop::Overflow(smaller.into()));
         }
         let left = self.generation.request_timeout.saturating_sub(instant.elapsed());
         let terms = overload::terms(policy, slo, expected, left).map_err(|Full { retry_after }| {
