@@ -100,7 +100,7 @@ fn run(model: &TextModel, path: &Path, seed: u64) -> String {
         Ok(answer) if validator.is_valid(&answer) => "valid".to_owned(),
         Ok(answer) => {
             // The validator sees a whole number beyond 64 bits as a double, which old drafts do not take for an integer.
-            let errors = validator.iter_errors(&answer).map(|error| error.schema_path().to_string());
+            let errors = validator.iter_errors(&answer).map(|error| error.schema_path.to_string());
             let keywords: BTreeSet<String> =
                 errors.filter_map(|path| Some(path.rsplit_once('/')?.1.to_owned())).collect();
             format!("INVALID by {keywords:?}")

@@ -244,17 +244,18 @@ impl Link {
         let mut reports = client.watch(WatchRequest { gateway_id }).await?.into_inner();
         let _open = OpenSession::new(self, client, outgoing);
         tracing::info!(worker = %self.worker, address = self.address, "session with the worker");
+        let mut retired = std::pin::pin!(self.retired.cancelled());
         loop {
+            if self.retired.is_cancelled() && self.is_empty() {
+                return Ok(());
+            }
             tokio::select! {
                 step = steps.message() => self.deliver(&step?.ok_or(LinkError::Ended)?)?,
                 report = reports.message() => {
                     self.take_report(report?.ok_or(LinkError::Ended)?)?;
                     *wait = RECONNECT_WAIT.0;
                 }
-                () = self.retired.cancelled(), if self.is_empty() => return Ok(()),
-            }
-            if self.retired.is_cancelled() && self.is_empty() {
-                return Ok(());
+                () = retired.as_mut(), if !self.retired.is_cancelled() => {}
             }
         }
     }

@@ -154,8 +154,10 @@ impl Inner {
     /// which tokens count as reasoning.
     fn read(&mut self, update: &Update<'_>) {
         let Some(parser) = &mut self.parser else {
-            if !update.text.is_empty() {
-                AnswerEvent::Content(update.text.to_owned()).append_to(&mut self.said);
+            match self.said.last_mut() {
+                Some(AnswerEvent::Content(said)) => said.push_str(update.text),
+                _ if update.text.is_empty() => {}
+                _ => self.said.push(AnswerEvent::Content(update.text.to_owned())),
             }
             return;
         };

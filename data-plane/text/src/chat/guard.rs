@@ -24,11 +24,20 @@ const PRIVATE_PLANE: std::ops::RangeInclusive<char> = '\u{F0000}'..='\u{FFFFD}';
 #[derive(Debug)]
 pub(crate) struct SpecialNames {
     any_case: AhoCorasick,
-    /// In lower case, sorted: what a prefix stands before.
-    forwards: Vec<Box<[u8]>>,
+    /// In lower case.
+    forwards: Beginnings,
     /// The same, each back to front.
-    backwards: Vec<Box<[u8]>>,
+    backwards: Beginnings,
     longest_bytes: usize,
+}
+
+/// Names of which a beginning is looked for.
+#[derive(Debug)]
+struct Beginnings {
+    /// So that a prefix stands before the names that begin with it.
+    sorted: Vec<Box<[u8]>>,
+    /// Each once, few: most texts have none of them at their ends, and no more is to be looked at.
+    first_bytes: Vec<u8>,
 }
 
 impl SpecialNames {
@@ -40,12 +49,11 @@ impl SpecialNames {
             .ascii_case_insensitive(true)
             .build(&names)
             .map_err(|error| TextError::BadVocabulary(format!("control tokens: {error}")))?;
-        let mut forwards: Vec<Box<[u8]>> =
+        let forwards: Vec<Box<[u8]>> =
             names.iter().map(|name| name.to_ascii_lowercase().into_bytes().into()).collect();
         let mut backwards = forwards.clone();
         backwards.iter_mut().for_each(|name| name.reverse());
-        forwards.sort_unstable();
-        backwards.sort_unstable();
+        let (forwards, backwards) = (Beginnings::new(forwards), Beginnings::new(backwards));
         let longest_bytes = names.iter().map(|name| name.len()).max().unwrap_or(0);
         Ok(Self { any_case, forwards, backwards, longest_bytes })
     }
@@ -53,14 +61,14 @@ impl SpecialNames {
     /// Whether `text` ends with the beginning of a name.
     fn may_continue_after(&self, text: &str) -> bool {
         let end = last_bytes(text, self.longest_bytes);
-        (1..=end.len()).any(|length| begins_one_of(&self.forwards, &end[end.len() - length..]))
+        (1..=end.len()).any(|length| self.forwards.have(&end[end.len() - length..]))
     }
 
     /// Whether `text` begins with the end of a name.
     fn may_have_begun_before(&self, text: &str) -> bool {
         let mut start = text.as_bytes()[..text.len().min(self.longest_bytes)].to_ascii_lowercase();
         start.reverse();
-        (1..=start.len()).any(|length| begins_one_of(&self.backwards, &start[start.len() - length..]))
+        (1..=start.len()).any(|length| self.backwards.have(&start[start.len() - length..]))
     }
 }
 
@@ -68,10 +76,22 @@ fn last_bytes(text: &str, count: usize) -> Vec<u8> {
     text.as_bytes()[text.len().saturating_sub(count)..].to_ascii_lowercase()
 }
 
-/// Whether `prefix` is the beginning, not all, of a name.
-fn begins_one_of(sorted: &[Box<[u8]>], prefix: &[u8]) -> bool {
-    let at = sorted.partition_point(|name| name.as_ref() <= prefix);
-    sorted.get(at).is_some_and(|name| name.starts_with(prefix))
+impl Beginnings {
+    fn new(mut names: Vec<Box<[u8]>>) -> Self {
+        names.sort_unstable();
+        let mut first_bytes: Vec<u8> = names.iter().filter_map(|name| name.first().copied()).collect();
+        first_bytes.dedup();
+        Self { sorted: names, first_bytes }
+    }
+
+    /// Whether `prefix` is the beginning, not all, of a name.
+    fn have(&self, prefix: &[u8]) -> bool {
+        if !prefix.first().is_some_and(|first| self.first_bytes.contains(first)) {
+            return false;
+        }
+        let at = self.sorted.partition_point(|name| name.as_ref() <= prefix);
+        self.sorted.get(at).is_some_and(|name| name.starts_with(prefix))
+    }
 }
 
 /// A character that stands for nothing.
