@@ -134,9 +134,10 @@ impl<X: Executor, C: Commit> Engine<X, C> {
         self.scheduler.cancel(id, sink);
     }
 
-    /// Ends a sequence that never had a seat, of which nothing was computed therefore; leaves all others alone.
-    pub fn cancel_if_waiting(&mut self, id: SequenceId, sink: &mut impl Sink<C>) {
-        self.scheduler.cancel_if_waiting(id, sink);
+    /// Ends a sequence that never had a seat, of which nothing was computed therefore; leaves all others alone. Returns
+    /// whether it did.
+    pub fn cancel_if_waiting(&mut self, id: SequenceId, sink: &mut impl Sink<C>) -> bool {
+        self.scheduler.cancel_if_waiting(id, sink)
     }
 
     /// Submits what the executor takes, then waits for the oldest step and commits it. Does nothing without anything to

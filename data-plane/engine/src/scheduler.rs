@@ -115,11 +115,13 @@ impl<C: Commit> Scheduler<C> {
         }
     }
 
-    /// Ends a sequence that never had a seat.
-    pub(crate) fn cancel_if_waiting(&mut self, id: SequenceId, sink: &mut impl Sink<C>) {
-        if let Some(slot) = self.slots.find(id).filter(|&slot| !self.slots[slot].was_admitted) {
+    /// Ends a sequence that never had a seat; whether there was one.
+    pub(crate) fn cancel_if_waiting(&mut self, id: SequenceId, sink: &mut impl Sink<C>) -> bool {
+        let waiting = self.slots.find(id).filter(|&slot| !self.slots[slot].was_admitted);
+        if let Some(slot) = waiting {
             self.retire(slot, FinishReason::Cancelled, sink);
         }
+        waiting.is_some()
     }
 
     /// Ends every sequence, as no step will succeed any more.

@@ -24,7 +24,7 @@ use progress::WatchedRecord;
 use crate::admission::Reservation;
 use crate::error::GatewayError;
 use crate::indexed_config::IndexedConfig;
-use crate::metrics::Metrics;
+use crate::metrics::{Metrics, OverloadAction};
 use crate::openai::{ParameterError, answer};
 use crate::record::{Counts, OpenRecord};
 use crate::routing::{End, Expected, Link, NoReplica, Registry, Taken};
@@ -200,7 +200,7 @@ impl Generation {
             WireReason::Stop => Outcome::End(FinishReason::Stop, answer::FinishReason::Stop),
             WireReason::Length => Outcome::End(FinishReason::Length, answer::FinishReason::Length),
             WireReason::Cancelled => {
-                if finished.generated_tokens == 0 && self.running.as_ref()?.patience == Patience::Over {
+                if self.running.as_ref()?.was_given_up(finished) {
                     return Some(Err(self.full()));
                 }
                 // Not by this gateway's wish: the worker is going down.
@@ -250,6 +250,10 @@ impl Generation {
     /// It waited for nothing: it is refused, as if it had not come.
     fn full(&mut self) -> GatewayError {
         self.parts.metrics.rejection(RejectionReason::Capacity);
+        if let Some(Running { admitted, .. }) = &self.running {
+            let class = admitted.generate.class();
+            self.parts.metrics.overload(&admitted.model, class, OverloadAction::Refused);
+        }
         let load = self.running.as_ref().map(|running| running.admitted.load);
         self.fail(FinishReason::Rejected);
         GatewayError::Capacity { retry_after: FULL_RETRY_AFTER, load }
@@ -297,6 +301,8 @@ impl Generation {
         match dispatch(&self.parts, &running.admitted, None, &running.record, &mut running.tried) {
             Ok(attempt) => {
                 let left = std::mem::replace(&mut running.attempt, attempt);
+                // It waits anew; if its time is over already, only where there is no seat for it.
+                running.patience = Patience::Until(running.admitted.give_up_at.into());
                 if !left.has_ended() {
                     self.parts.tasks.spawn_on(left.cancel(), &self.parts.runtime);
                 }
@@ -351,8 +357,16 @@ enum Outcome {
 }
 
 impl Running {
+    /// The worker dropped it for having waited too long: nothing of it was computed.
+    fn was_given_up(&self, finished: &Finished) -> bool {
+        let computed = finished.cached_prompt_tokens + finished.computed_prompt_tokens;
+        self.patience == Patience::Over
+            && computed + finished.generated_tokens == 0
+            && !self.attempt.has_tokens()
+    }
+
     async fn wait(&mut self) -> Waited {
-        if matches!(self.patience, Patience::Until(_)) && self.attempt.has_tokens() {
+        if self.patience != Patience::Rewarded && self.attempt.has_tokens() {
             self.patience = Patience::Rewarded;
         }
         let (until, waited) = match self.patience {

@@ -31,12 +31,21 @@ pub(crate) struct Full {
 }
 
 /// What a request got instead of what it asked for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Relief {
-    /// Each choice of its answer has at most so many tokens.
-    Shrunk { max_tokens: u32 },
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Relief {
+    /// Each choice of its answer was cut to so many tokens.
+    pub(crate) granted_max_tokens: Option<u32>,
     /// Another model answers.
-    Overflowed,
+    pub(crate) is_overflow: bool,
+}
+
+/// How long a request may take, and has taken.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Age {
+    /// From its arrival to its end.
+    pub(crate) timeout: Duration,
+    /// Since its arrival.
+    pub(crate) elapsed: Duration,
 }
 
 /// The model to be asked whether it has room for the request.
@@ -47,13 +56,8 @@ pub(crate) fn smaller_model(policy: &OverloadPolicy, slo: Slo, expected: Expecte
     }
 }
 
-/// What is done with a request that no other model takes. `left` is what is left of the longest time that it may take.
-pub(crate) fn terms(
-    policy: &OverloadPolicy,
-    slo: Slo,
-    expected: Expected,
-    left: Duration,
-) -> Result<Terms, Full> {
+/// What is done with a request that no other model takes.
+pub(crate) fn terms(policy: &OverloadPolicy, slo: Slo, expected: Expected, age: Age) -> Result<Terms, Full> {
     let (bounds, max_output_tokens) = match policy {
         OverloadPolicy::Queue { bounds } | OverloadPolicy::Overflow { bounds, .. } => (*bounds, None),
         OverloadPolicy::Shed => {
@@ -64,8 +68,10 @@ pub(crate) fn terms(
             (*bounds, Some(*max_output_tokens).filter(|_| is_overloaded(slo, expected)))
         }
     };
-    let give_up_after = Duration::from_millis(bounds.max_wait_ms).min(left);
+    let give_up_after = Duration::from_millis(bounds.max_wait_ms).min(age.timeout);
     let wait = Duration::try_from_secs_f64(expected.wait_ms / 1_000.0).unwrap_or(Duration::MAX);
+    // Who finds a seat does not wait, however long it took until here.
+    let wait = if wait.is_zero() { wait } else { wait.saturating_add(age.elapsed) };
     let is_queue_full = expected.is_full && expected.queue_depth >= u64::from(bounds.max_depth);
     if is_queue_full || wait > give_up_after {
         let retry_after = wait.saturating_sub(give_up_after).clamp(RETRY_AFTER.0, RETRY_AFTER.1);
@@ -96,7 +102,7 @@ mod tests {
 
     const SLO: Slo = Slo { ttft_ms: 200, itl_ms: 100 };
     const BOUNDS: QueueBounds = QueueBounds { max_depth: 4, max_wait_ms: 1_000 };
-    const HOUR: Duration = Duration::from_secs(3_600);
+    const NEW: Age = Age { timeout: Duration::from_secs(3_600), elapsed: Duration::ZERO };
 
     fn waiting(wait_ms: f64, queue_depth: u64) -> Expected {
         Expected { wait_ms, prefill_ms: 50.0, is_full: wait_ms > 0.0, queue_depth }
@@ -111,7 +117,7 @@ mod tests {
     }
 
     fn check(policy: &OverloadPolicy, expected: Expected, expected_terms: &Result<Terms, Full>) {
-        assert_eq!(&terms(policy, SLO, expected, HOUR), expected_terms, "{policy:?} {expected:?}");
+        assert_eq!(&terms(policy, SLO, expected, NEW), expected_terms, "{policy:?} {expected:?}");
     }
 
     #[test]
@@ -128,9 +134,14 @@ mod tests {
         let nobody = OverloadPolicy::Queue { bounds: QueueBounds { max_depth: 0, ..BOUNDS } };
         check(&nobody, waiting(10.0, 0), &refuse(1));
         check(&nobody, waiting(0.0, 0), &run(1_000, None));
-        let left = Duration::from_millis(300);
-        assert_eq!(terms(&queue, SLO, waiting(299.0, 0), left), run(300, None));
-        assert_eq!(terms(&queue, SLO, waiting(301.0, 0), left), refuse(1));
+        let brief = Age { timeout: Duration::from_millis(300), ..NEW };
+        assert_eq!(terms(&queue, SLO, waiting(299.0, 0), brief), run(300, None));
+        assert_eq!(terms(&queue, SLO, waiting(301.0, 0), brief), refuse(1));
+        // What it has waited already counts, unless it finds a seat.
+        let old = |ms| Age { elapsed: Duration::from_millis(ms), ..NEW };
+        assert_eq!(terms(&queue, SLO, waiting(600.0, 0), old(400)), run(1_000, None));
+        assert_eq!(terms(&queue, SLO, waiting(600.0, 0), old(401)), refuse(1));
+        assert_eq!(terms(&queue, SLO, waiting(0.0, 0), old(5_000)), run(1_000, None));
     }
 
     #[test]

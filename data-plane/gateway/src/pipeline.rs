@@ -21,6 +21,7 @@ use crate::error::GatewayError;
 use crate::generation::{Admitted, Generation, GenerationParts};
 use crate::grammar;
 use crate::indexed_config::IndexedConfig;
+use crate::metrics::OverloadAction;
 use crate::model_texts::ModelTexts;
 use crate::openai::{CompletionRequest, ParameterError};
 use crate::output_budget::{self, Ceiling};
@@ -73,14 +74,14 @@ pub(crate) struct Started {
     /// What it met at its replica, and what its deployment aims at.
     pub(crate) load: (Expected, Slo),
     /// What it got instead of what it asked for.
-    pub(crate) relief: Option<Relief>,
+    pub(crate) relief: Relief,
 }
 
 /// A request that may run.
 #[derive(Debug)]
 struct Prepared {
     target: Target,
-    relief: Option<Relief>,
+    relief: Relief,
     chosen: Chosen,
     give_up_after: Duration,
     generate: Generate,
@@ -139,8 +140,8 @@ impl Pipeline {
             }
         };
         let Prepared { target, relief, chosen, generate, reservation, limits, text, .. } = prepared;
-        let granted = matches!(relief, Some(Relief::Shrunk { .. })).then_some(generate.max_tokens);
-        received.decided(target.version.id, slo_outcome(target.slo), granted);
+        received.decided(target.version.id, slo_outcome(target.slo), relief.granted_max_tokens);
+        self.count_overload(request, relief, chosen.expected);
         let record = received.open(generate.prompt.len() as u64, arrived.instant).map_err(log_refused)?;
         let load = (chosen.expected, target.slo);
         let admitted = Admitted {
@@ -162,6 +163,17 @@ impl Pipeline {
         Ok(Started { generation, limits, model, artifact_digest: version.digest, text, load, relief })
     }
 
+    /// Counts what was done with a request that is taken and could not be served at once.
+    fn count_overload(&self, request: &CompletionRequest, relief: Relief, expected: Expected) {
+        let action = match relief {
+            Relief { is_overflow: true, .. } => OverloadAction::Overflowed,
+            Relief { granted_max_tokens: Some(_), .. } => OverloadAction::Shrunk,
+            Relief { .. } if expected.is_full => OverloadAction::Queued,
+            Relief { .. } => return,
+        };
+        self.generation.metrics.overload(&request.model, class(request.tier), action);
+    }
+
     /// At the model that was asked for, or at the one that takes what that one has no room for.
     async fn prepare_somewhere(&self, arrived: &Arrived, asked: Target) -> Result<Prepared, GatewayError> {
         let smaller = match self.prepare(arrived, asked.clone(), true).await {
@@ -170,7 +182,8 @@ impl Pipeline {
             Err(Stop::Overflow(smaller)) => *smaller,
         };
         if let Ok(prepared) = self.prepare(arrived, smaller, false).await {
-            return Ok(Prepared { relief: Some(Relief::Overflowed), ..prepared });
+            let relief = Relief { is_overflow: true, ..prepared.relief };
+            return Ok(Prepared { relief, ..prepared });
         }
         // It cannot read the request, or has no room for it any more.
         self.prepare(arrived, asked, false).await.map_err(|stop| match stop {
@@ -204,7 +217,8 @@ impl Pipeline {
         let wanted = Wanted { class: class(request.tier), prompt_tokens, max_tokens: u64::from(asked) };
         let Placed { chosen, terms } = self.place(arrived, &target, wanted, may_overflow)?;
         let max_tokens = terms.max_output_tokens.map_or(asked, |most| asked.min(most));
-        let relief = (max_tokens < asked).then_some(Relief::Shrunk { max_tokens });
+        let granted_max_tokens = (max_tokens < asked).then_some(max_tokens);
+        let relief = Relief { granted_max_tokens, ..Relief::default() };
         let size =
             RequestSize { prompt_tokens, max_tokens: u64::from(max_tokens), choices: u64::from(request.n) };
         let asks = Request { principal: *principal, model: &request.model, version: version.id, size };

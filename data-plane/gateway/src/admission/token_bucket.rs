@@ -64,7 +64,7 @@ impl TokenBucket {
         if missing <= 0 {
             return Some(Duration::ZERO);
         }
-        if amount > self.limit {
+        if amount > self.limit || self.limit == 0 {
             return None;
         }
         let wait_us = missing.unsigned_abs().div_ceil(u128::from(self.limit));

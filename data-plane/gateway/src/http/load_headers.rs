@@ -14,18 +14,14 @@ const SLO_BREACH: HeaderName = HeaderName::from_static("x-weir-slo-breach");
 const OVERLOAD: HeaderName = HeaderName::from_static("x-weir-overload");
 const GRANTED_MAX_TOKENS: HeaderName = HeaderName::from_static("x-weir-granted-max-tokens");
 
-/// Says so if the request was shrunk or served by another model.
-pub(crate) fn insert_relief(headers: &mut HeaderMap, relief: Option<Relief>) {
-    match relief {
-        None => {}
-        Some(Relief::Shrunk { max_tokens }) => {
-            headers.insert(OVERLOAD, HeaderValue::from_static("shrink"));
-            headers.insert(GRANTED_MAX_TOKENS, HeaderValue::from(max_tokens));
-        }
-        // The model that answered stands in the answer.
-        Some(Relief::Overflowed) => {
-            headers.insert(OVERLOAD, HeaderValue::from_static("overflow"));
-        }
+/// Says so if the request was cut or is served by another model, which stands in the answer.
+pub(crate) fn insert_relief(headers: &mut HeaderMap, relief: Relief) {
+    let Relief { granted_max_tokens, is_overflow } = relief;
+    if is_overflow || granted_max_tokens.is_some() {
+        headers.insert(OVERLOAD, HeaderValue::from_static(if is_overflow { "overflow" } else { "shrink" }));
+    }
+    if let Some(max_tokens) = granted_max_tokens {
+        headers.insert(GRANTED_MAX_TOKENS, HeaderValue::from(max_tokens));
     }
 }
 

@@ -21,7 +21,8 @@ use crate::metrics::IdempotencyOutcome;
 /// model can look like it: in an event's JSON a line break is escaped.
 const END_MARK: &[u8] = b"data: [DONE]\n\n";
 /// Headers that belong to the answer rather than to the moment of a request, as its limits do.
-const KEPT_HEADERS: [&str; 3] = ["content-type", "cache-control", "x-accel-buffering"];
+const KEPT_HEADERS: [&str; 5] =
+    ["content-type", "cache-control", "x-accel-buffering", "x-weir-overload", "x-weir-granted-max-tokens"];
 
 /// The right to run a key, and to write down what became of it.
 #[derive(Debug, Clone)]

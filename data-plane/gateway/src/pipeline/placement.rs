@@ -9,7 +9,7 @@ use super::{Arrived, Pipeline, Stop, no_replica};
 use crate::error::GatewayError;
 use crate::indexed_config::IndexedConfig;
 use crate::metrics::OverloadAction;
-use crate::overload::{self, Full, Terms};
+use crate::overload::{self, Age, Full, Terms};
 use crate::resolve::resolve;
 use crate::routing::{Chosen, NoReplica, Wanted};
 
@@ -64,26 +64,19 @@ impl Pipeline {
             Class::Batch => &deployment.overload.batch,
             Class::Interactive | Class::Unspecified => &deployment.overload.interactive,
         });
-        let count = |action| self.generation.metrics.overload(&request.model, wanted.class, action);
         let is_agreed = config.tenant(principal.tenant).is_some_and(|tenant| tenant.may_overflow);
         if may_overflow
             && is_agreed
             && let Some(model) = overload::smaller_model(policy, slo, expected)
             && let Some(smaller) = self.with_room(arrived, target, model, wanted)
         {
-            count(OverloadAction::Overflowed);
             return Err(Stop::Overflow(smaller.into()));
         }
-        let left = self.generation.request_timeout.saturating_sub(instant.elapsed());
-        let terms = overload::terms(policy, slo, expected, left).map_err(|Full { retry_after }| {
-            count(OverloadAction::Refused);
+        let age = Age { timeout: self.generation.request_timeout, elapsed: instant.elapsed() };
+        let terms = overload::terms(policy, slo, expected, age).map_err(|Full { retry_after }| {
+            self.generation.metrics.overload(&request.model, wanted.class, OverloadAction::Refused);
             GatewayError::Capacity { retry_after, load: Some((expected, slo)) }
         })?;
-        if terms.max_output_tokens.is_some_and(|most| u64::from(most) < wanted.max_tokens) {
-            count(OverloadAction::Shrunk);
-        } else if expected.is_full {
-            count(OverloadAction::Queued);
-        }
         Ok(Placed { chosen, terms })
     }
 

@@ -4,6 +4,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
@@ -83,6 +84,8 @@ pub(crate) struct Link {
     options: LinkOptions,
     /// Set once the config no longer names this worker here: takes nothing new, ends with its last sequence.
     retired: CancellationToken,
+    /// Not reused by the next session, so that what is left of one session names nothing in another.
+    next_handle: AtomicU64,
     session: Mutex<Option<Session>>,
 }
 
@@ -91,7 +94,6 @@ pub(crate) struct Link {
 struct Session {
     client: Client,
     outgoing: mpsc::Sender<SessionRequest>,
-    next_handle: u64,
     sequences: HashMap<u64, Arc<Mailbox>>,
     unreported: Unreported,
     report: Option<Arc<LoadReport>>,
@@ -106,7 +108,14 @@ pub(crate) struct ReadyReplica {
 
 impl Link {
     pub(crate) fn new(worker: WorkerId, address: String, options: LinkOptions) -> Self {
-        Self { worker, address, options, retired: CancellationToken::new(), session: Mutex::new(None) }
+        Self {
+            worker,
+            address,
+            options,
+            retired: CancellationToken::new(),
+            next_handle: AtomicU64::new(1),
+            session: Mutex::new(None),
+        }
     }
 
     pub(crate) fn worker(&self) -> WorkerId {
@@ -144,15 +153,13 @@ impl Link {
         let mut guard = self.session.lock();
         let session = guard.as_mut()?;
         // Handles are ascending on the wire because they are given and sent under this lock.
-        let handle = session.next_handle;
+        let choices = mailboxes.len() as u64;
+        let handle = self.next_handle.fetch_add(choices, Ordering::Relaxed);
         generate.handle = handle;
         let (sequences, prompt_tokens) = (mailboxes.len() as u64, generate.prompt.len() as u64);
         let (version, class) = (generate.version_id.clone(), generate.class());
         session.outgoing.try_send(SessionRequest { kind: Some(Kind::Generate(generate)) }).ok()?;
-        for mailbox in mailboxes {
-            session.sequences.insert(session.next_handle, mailbox.clone());
-            session.next_handle += 1;
-        }
+        session.sequences.extend((handle..).zip(mailboxes.iter().cloned()));
         session.unreported.add(handle, version, class, Sent { sequences, prompt_tokens });
         Some(handle)
     }
@@ -315,7 +322,6 @@ impl<'a> OpenSession<'a> {
         *link.session.lock() = Some(Session {
             client,
             outgoing,
-            next_handle: 1,
             sequences: HashMap::new(),
             unreported: Unreported::default(),
             report: None,

@@ -7,7 +7,7 @@ use std::time::Instant;
 use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 use weir_engine::engine::Engine;
-use weir_engine::{AddError, EngineError, Executor};
+use weir_engine::{AddError, EngineError, Executor, SequenceId};
 use weir_schemas::records::{ExecutionOutcome, PROGRESS_NOTE_INTERVAL};
 use weir_schemas::rpc::step_message::Update;
 use weir_schemas::rpc::worker as wire;
@@ -24,7 +24,7 @@ use super::step_clock::{StepClock, Timed};
 use super::{ARRIVALS_MAX, Busy, EngineHandle, EngineStatus, Rates, spawn_guarded};
 use crate::execution::Used;
 use crate::metrics::EngineMetrics;
-use crate::session::{CancelQueue, Cancellation};
+use crate::session::CancelQueue;
 
 struct StepLoop<X: Executor> {
     engine: Engine<Timed<X>, Attempt>,
@@ -102,14 +102,16 @@ impl<X: Executor> StepLoop<X> {
                     Err(_) => break,
                 }
             }
-            for Cancellation { id, only_if_waiting } in self.cancelled.take() {
-                match only_if_waiting {
-                    true => self.engine.cancel_if_waiting(id, &mut self.outbox),
-                    false => self.engine.cancel(id, &mut self.outbox),
-                }
+            let cancelled = self.cancelled.take();
+            for cancellation in cancelled.iter().filter(|cancellation| !cancellation.only_if_waiting) {
+                self.engine.cancel(cancellation.id, &mut self.outbox);
             }
             if let Err(error) = self.step() {
                 return self.lose_device(&error);
+            }
+            // Only now, as who just came had no step in which to get a seat.
+            for cancellation in cancelled.iter().filter(|cancellation| cancellation.only_if_waiting) {
+                self.drop_waiting(cancellation.id);
             }
             self.note_progress();
             self.delivery.hand_over(&mut self.outbox.parcel);
@@ -157,6 +159,20 @@ impl<X: Executor> StepLoop<X> {
                     }
                     parcel.note(Note::Closed(key, Used::default(), outcome, (session.clone(), handle)));
                 }
+            }
+        }
+    }
+
+    /// Drops a sequence if it waits, and with it the other choices of its request, which wait behind it.
+    fn drop_waiting(&mut self, id: SequenceId) {
+        let attempt_of = |of: SequenceId| {
+            self.engine.sequences().find(|(id, _)| *id == of).map(|(_, attempt)| attempt.key.attempt)
+        };
+        let Some(attempt) = attempt_of(id) else { return };
+        if self.engine.cancel_if_waiting(id, &mut self.outbox) {
+            let choices = self.engine.sequences().filter(|(_, kept)| kept.key.attempt == attempt);
+            for id in choices.map(|(id, _)| id).collect::<Vec<_>>() {
+                self.engine.cancel(id, &mut self.outbox);
             }
         }
     }

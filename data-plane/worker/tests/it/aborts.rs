@@ -1,7 +1,7 @@
 //! A request may end at any stage: nothing of it stays behind, and there is one right record of it.
 
 use weir_schemas::records::ExecutionOutcome;
-use weir_schemas::rpc::worker::FinishReason;
+use weir_schemas::rpc::worker::{FinishReason, Generate};
 
 use crate::support::{TestWorker, generate, records, request};
 
@@ -39,6 +39,12 @@ async fn cancelled_at_every_stage() {
     session.cancel(3).await;
     session.cancel(12345).await;
 
+    // It gives up at once, and there is a seat.
+    let hasty = session.send(generate(6, prompt(30, 6), 5)).await;
+    session.cancel_if_waiting(hasty).await;
+    let (_, finished) = session.finish(hasty).await;
+    assert_ne!(finished.reason(), FinishReason::Cancelled);
+
     // Waiting behind sixteen that hold every seat.
     let mut held = Vec::new();
     for n in 0..16 {
@@ -55,6 +61,13 @@ async fn cancelled_at_every_stage() {
     let (_, finished) = session.finish(impatient).await;
     assert_eq!((finished.reason(), finished.computed_prompt_tokens), (FinishReason::Cancelled, 0));
     session.read_until(held[0], |answer| answer.tokens.len() > 20).await;
+    // And with it the other choices of its request.
+    let both = session.send(Generate { n: 2, ..generate(7, prompt(30, 7), 50) }).await;
+    session.cancel_if_waiting(both).await;
+    for handle in [both, both + 1] {
+        let (_, finished) = session.finish(handle).await;
+        assert_eq!((finished.reason(), finished.computed_prompt_tokens), (FinishReason::Cancelled, 0));
+    }
     for handle in &held {
         session.cancel(*handle).await;
         session.finish(*handle).await;
@@ -63,7 +76,7 @@ async fn cancelled_at_every_stage() {
 
     let folder = worker.stop().await;
     let records = records(folder.path());
-    assert_eq!(records.len(), 5 + 16);
+    assert_eq!(records.len(), 7 + 16);
     let of = |number| &records[&request(number)].data;
     assert_eq!((of(1).outcome, of(1).computed_tokens), (ExecutionOutcome::Cancelled, early_computed));
     assert_eq!(of(1).generated_tokens, 0);
