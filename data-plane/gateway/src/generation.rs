@@ -3,6 +3,7 @@
 //! reservation settled, the permits back (`generation/settle.rs`).
 
 mod attempt;
+mod patience;
 mod progress;
 mod settle;
 
@@ -18,6 +19,7 @@ use weir_schemas::rpc::worker::{FinishReason as WireReason, Finished, Generate, 
 use weir_text::{AnswerEvent, AnswerParser};
 
 use attempt::{Attempt, dispatch};
+use patience::{Patience, Waited};
 pub(crate) use progress::ProgressBoard;
 use progress::WatchedRecord;
 
@@ -333,51 +335,9 @@ impl Drop for Generation {
     }
 }
 
-/// How long a request waits to be begun.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Patience {
-    Until(tokio::time::Instant),
-    /// The worker was asked to drop it if it still waits.
-    Over,
-    /// It has been begun.
-    Rewarded,
-}
-
-enum Waited {
-    News,
-    /// And nothing has come.
-    LongEnough,
-    /// The request may go on no longer.
-    Deadline,
-}
-
 enum Outcome {
     End(FinishReason, answer::FinishReason),
     Fault(FinishReason, GatewayError),
-}
-
-impl Running {
-    /// The worker dropped it for having waited too long: nothing of it was computed.
-    fn was_given_up(&self, finished: &Finished) -> bool {
-        let computed = finished.cached_prompt_tokens + finished.computed_prompt_tokens;
-        self.patience == Patience::Over
-            && computed + finished.generated_tokens == 0
-            && !self.attempt.has_tokens()
-    }
-
-    async fn wait(&mut self) -> Waited {
-        if self.patience != Patience::Rewarded && self.attempt.has_tokens() {
-            self.patience = Patience::Rewarded;
-        }
-        let (until, waited) = match self.patience {
-            Patience::Until(end) if end < self.deadline => (end, Waited::LongEnough),
-            _ => (self.deadline, Waited::Deadline),
-        };
-        match tokio::time::timeout_at(until, self.attempt.changed.notified()).await {
-            Ok(()) => Waited::News,
-            Err(_) => waited,
-        }
-    }
 }
 
 impl Admitted {

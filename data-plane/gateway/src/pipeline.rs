@@ -21,7 +21,6 @@ use crate::error::GatewayError;
 use crate::generation::{Admitted, Generation, GenerationParts};
 use crate::grammar;
 use crate::indexed_config::IndexedConfig;
-use crate::metrics::OverloadAction;
 use crate::model_texts::ModelTexts;
 use crate::openai::{CompletionRequest, ParameterError};
 use crate::output_budget::{self, Ceiling};
@@ -161,17 +160,6 @@ impl Pipeline {
         let generation = Generation::start(self.generation.clone(), admitted, chosen.link, record)?;
         let Target { model, version, .. } = target;
         Ok(Started { generation, limits, model, artifact_digest: version.digest, text, load, relief })
-    }
-
-    /// Counts what was done with a request that is taken and could not be served at once.
-    fn count_overload(&self, request: &CompletionRequest, relief: Relief, expected: Expected) {
-        let action = match relief {
-            Relief { is_overflow: true, .. } => OverloadAction::Overflowed,
-            Relief { granted_max_tokens: Some(_), .. } => OverloadAction::Shrunk,
-            Relief { .. } if expected.is_full => OverloadAction::Queued,
-            Relief { .. } => return,
-        };
-        self.generation.metrics.overload(&request.model, class(request.tier), action);
     }
 
     /// At the model that was asked for, or at the one that takes what that one has no room for.

@@ -9,9 +9,10 @@ use super::{Arrived, Pipeline, Stop, no_replica};
 use crate::error::GatewayError;
 use crate::indexed_config::IndexedConfig;
 use crate::metrics::OverloadAction;
-use crate::overload::{self, Age, Full, Terms};
+use crate::openai::CompletionRequest;
+use crate::overload::{self, Age, Full, Relief, Terms};
 use crate::resolve::resolve;
-use crate::routing::{Chosen, NoReplica, Wanted};
+use crate::routing::{Chosen, Expected, NoReplica, Wanted};
 
 /// What may serve a request.
 #[derive(Debug, Clone)]
@@ -78,6 +79,17 @@ impl Pipeline {
             GatewayError::Capacity { retry_after, load: Some((expected, slo)) }
         })?;
         Ok(Placed { chosen, terms })
+    }
+
+    /// Counts what was done with a request that is taken and could not be served at once.
+    pub(super) fn count_overload(&self, request: &CompletionRequest, relief: Relief, expected: Expected) {
+        let action = match relief {
+            Relief { is_overflow: true, .. } => OverloadAction::Overflowed,
+            Relief { granted_max_tokens: Some(_), .. } => OverloadAction::Shrunk,
+            Relief { .. } if expected.is_full => OverloadAction::Queued,
+            Relief { .. } => return,
+        };
+        self.generation.metrics.overload(&request.model, super::class(request.tier), action);
     }
 
     /// The model, if it is another one and has room for the request.

@@ -39,12 +39,6 @@ async fn cancelled_at_every_stage() {
     session.cancel(3).await;
     session.cancel(12345).await;
 
-    // It gives up at once, and there is a seat.
-    let hasty = session.send(generate(6, prompt(30, 6), 5)).await;
-    session.cancel_if_waiting(hasty).await;
-    let (_, finished) = session.finish(hasty).await;
-    assert_ne!(finished.reason(), FinishReason::Cancelled);
-
     // Waiting behind sixteen that hold every seat.
     let mut held = Vec::new();
     for n in 0..16 {
@@ -54,20 +48,6 @@ async fn cancelled_at_every_stage() {
     session.cancel(waiting).await;
     let (_, finished) = session.finish(waiting).await;
     assert_eq!(finished.reason(), FinishReason::Cancelled);
-    // Only who waits gives up.
-    let impatient = session.send(generate(5, prompt(30, 5), 50)).await;
-    session.cancel_if_waiting(held[0]).await;
-    session.cancel_if_waiting(impatient).await;
-    let (_, finished) = session.finish(impatient).await;
-    assert_eq!((finished.reason(), finished.computed_prompt_tokens), (FinishReason::Cancelled, 0));
-    session.read_until(held[0], |answer| answer.tokens.len() > 20).await;
-    // And with it the other choices of its request.
-    let both = session.send(Generate { n: 2, ..generate(7, prompt(30, 7), 50) }).await;
-    session.cancel_if_waiting(both).await;
-    for handle in [both, both + 1] {
-        let (_, finished) = session.finish(handle).await;
-        assert_eq!((finished.reason(), finished.computed_prompt_tokens), (FinishReason::Cancelled, 0));
-    }
     for handle in &held {
         session.cancel(*handle).await;
         session.finish(*handle).await;
@@ -76,7 +56,7 @@ async fn cancelled_at_every_stage() {
 
     let folder = worker.stop().await;
     let records = records(folder.path());
-    assert_eq!(records.len(), 7 + 16);
+    assert_eq!(records.len(), 4 + 16);
     let of = |number| &records[&request(number)].data;
     assert_eq!((of(1).outcome, of(1).computed_tokens), (ExecutionOutcome::Cancelled, early_computed));
     assert_eq!(of(1).generated_tokens, 0);
@@ -84,6 +64,39 @@ async fn cancelled_at_every_stage() {
     assert_eq!(of(2).generated_tokens, late_answer.tokens.len() as u64);
     assert_eq!((of(3).outcome, of(3).generated_tokens), (ExecutionOutcome::Length, 3));
     assert_eq!(of(4).outcome, ExecutionOutcome::Cancelled);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn only_who_waits_gives_up_and_all_its_choices_with_it() {
+    let worker = TestWorker::ready().await;
+    let mut session = worker.session().await;
+    // At once, and there is a seat.
+    let hasty = session.send(generate(1, prompt(30, 1), 5)).await;
+    session.cancel_if_waiting(hasty).await;
+    let (_, finished) = session.finish(hasty).await;
+    assert_ne!(finished.reason(), FinishReason::Cancelled);
+    // Behind sixteen that hold every seat.
+    let mut held = Vec::new();
+    for n in 0..16 {
+        held.push(session.send(generate(100 + u128::from(n), prompt(16, 50 + n), 400)).await);
+    }
+    session.read_until(held[15], |answer| !answer.tokens.is_empty()).await;
+    let both = session.send(Generate { n: 2, ..generate(2, prompt(30, 2), 50) }).await;
+    session.cancel_if_waiting(held[0]).await;
+    session.cancel_if_waiting(both).await;
+    for handle in [both, both + 1] {
+        let (_, finished) = session.finish(handle).await;
+        assert_eq!((finished.reason(), finished.computed_prompt_tokens), (FinishReason::Cancelled, 0));
+    }
+    session.read_until(held[0], |answer| answer.tokens.len() > 20).await;
+    for handle in held {
+        session.cancel(handle).await;
+        session.finish(handle).await;
+    }
+    worker.wait_until_idle().await;
+    let folder = worker.stop().await;
+    let gave_up = &records(folder.path())[&request(2)].data;
+    assert_eq!((gave_up.outcome, gave_up.computed_tokens), (ExecutionOutcome::Cancelled, 0));
 }
 
 #[tokio::test(flavor = "multi_thread")]
