@@ -21,7 +21,7 @@ down: ## Stop what `make up DETACH=1` started, and wait for it
 test: KAFKA := 1
 test: CLIENTS := 1
 test: install models kafka build ## All tests
-	@deploy/setup/test-python.sh
+	@deploy/setup/python.sh .cache/venv-tests tests/conformance/requirements.txt
 	@deploy/setup/test-node.sh
 	$(CARGO) test --release --workspace
 
@@ -61,7 +61,7 @@ bench-engine: install models ## Aggregate decode beside llama.cpp's batched benc
 	tests/bench/engine.sh
 
 bench-gateway: install build ## CPU, latency and memory of a request and a token, beside a bare handler, SGLang's router and LiteLLM (8 minutes)
-	@deploy/setup/bench-python.sh
+	@deploy/setup/python.sh .cache/venv-bench tests/bench/requirements.txt --require-hashes
 	$(CARGO) run --release -q -p weir-bench
 
 bench-step-loop: install ## The host's share of a step: 256 sequences on a simulated device that takes no time

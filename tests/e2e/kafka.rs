@@ -12,7 +12,7 @@ use weir_tests::ledger::{Charge, Ledger};
 /// What `tests/conformance/kafka_consumer.py` says.
 fn consume(installation: &Installation) -> Value {
     let python = repository().join(".cache/venv-tests/bin/python");
-    assert!(python.is_file(), "the test clients are missing: run deploy/setup/test-python.sh");
+    assert!(python.is_file(), "the test clients are missing: run `make test`");
     let output = Command::new(python)
         .arg(repository().join("tests/conformance/kafka_consumer.py"))
         .args(["--brokers", &installation.env["WEIR_KAFKA_BROKERS"], "--schemas"])

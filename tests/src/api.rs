@@ -175,7 +175,8 @@ pub async fn events(response: Response) -> Vec<Value> {
     parse_events(&String::from_utf8(bytes).unwrap())
 }
 
-fn parse_events(text: &str) -> Vec<Value> {
+/// The same of a body that is read already.
+pub(crate) fn parse_events(text: &str) -> Vec<Value> {
     let data = text.split("\n\n").filter_map(|event| event.strip_prefix("data: "));
     data.map(|data| serde_json::from_str(data).unwrap_or_else(|_| json!(data))).collect()
 }

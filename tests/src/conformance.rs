@@ -7,10 +7,10 @@ use serde_json::Value;
 
 use crate::installation::{Installation, MODEL, repository};
 
-/// Runs a Python script of `tests/conformance`, with the clients that `deploy/setup/test-python.sh` installs.
+/// Runs a Python script of `tests/conformance`, with the clients that `make test` installs.
 pub fn run_python(script: &str, installation: &Installation, key: &str) -> Vec<Value> {
     let python = repository().join(".cache/venv-tests/bin/python");
-    assert!(python.is_file(), "the test clients are missing: run deploy/setup/test-python.sh");
+    assert!(python.is_file(), "the test clients are missing: run `make test`");
     run(&python, &repository().join("tests/conformance").join(script), installation, key)
 }
 

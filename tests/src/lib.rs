@@ -17,10 +17,12 @@ pub mod hammer;
 pub mod installation;
 pub mod json_schema;
 pub mod ledger;
+pub mod memory;
 pub mod metrics;
 pub mod overload;
 #[path = "../support/private_kafka.rs"]
 pub mod private_kafka;
 #[path = "../support/private_postgres.rs"]
 pub mod private_postgres;
+pub mod verdict;
 pub mod wait;

@@ -7,13 +7,12 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use weir_schemas::clock::Clock;
 use weir_schemas::config_snapshot::ConfigSnapshot;
-use weir_schemas::rpc::worker::VersionLoad;
 
 use crate::indexed_config::CurrentConfig;
 use crate::metrics::Metrics;
 use crate::model_texts::ModelTexts;
 use crate::rejections::Rejections;
-use crate::routing::{Link, Registry};
+use crate::routing::{Link, Registry, num_waiting};
 
 /// How often minutes that are over are looked for: rejections reach the log this late at most.
 const REJECTIONS_INTERVAL: Duration = Duration::from_secs(5);
@@ -91,11 +90,8 @@ pub(crate) async fn watch_queues(
     while cancel.run_until_cancelled(tokio::time::sleep(QUEUES_INTERVAL)).await.is_some() {
         let config = current.load();
         for alias in config.aliases() {
-            let versions = alias.targets.iter().filter(|target| target.weight > 0);
-            let replicas = versions.flat_map(|target| registry.ready(&config, target.version));
-            let waiting =
-                |load: &VersionLoad| u64::from(load.waiting_interactive) + u64::from(load.waiting_batch);
-            metrics.queue_depth(&alias.name, replicas.map(|(_, replica)| waiting(&replica.load)).sum());
+            let loads = registry.ready_loads(&config, alias);
+            metrics.queue_depth(&alias.name, loads.iter().map(num_waiting).sum());
         }
     }
 }

@@ -8,7 +8,7 @@ mod mailbox;
 mod registry;
 mod unreported;
 
-pub(crate) use expected_ttft::Expected;
+pub(crate) use expected_ttft::{Expected, num_waiting};
 pub(crate) use link::{Link, LinkOptions};
 pub(crate) use mailbox::{Arrivals, End, Mailbox, Taken};
 pub(crate) use registry::{Chosen, NoReplica, Registry, Wanted};

@@ -119,7 +119,7 @@ impl Contender {
     }
 }
 
-/// A program of the environment that `deploy/setup/bench-python.sh` makes.
+/// A program of the environment that `make bench-gateway` makes.
 fn program(name: &str) -> PathBuf {
     let path = repository().join(".cache/venv-bench/bin").join(name);
     assert!(path.is_file(), "{} is missing: run `make bench-gateway`", path.display());

@@ -7,6 +7,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use tokio::io::{AsyncBufReadExt, BufReader};
+use weir_tests::memory;
 
 /// The unit of times in `/proc/<pid>/stat`: USER_HZ, the same on every Linux.
 const TICK: Duration = Duration::from_millis(10);
@@ -63,16 +64,9 @@ pub(crate) fn usage(pid: u32) -> Usage {
     for process in with_descendants(pid) {
         let Some(stat) = Stat::of(process) else { continue };
         total.cpu += TICK * u32::try_from(stat.ticks).unwrap();
-        total.peak_bytes += peak_bytes(process);
+        total.peak_bytes += memory::bytes(process, "VmHWM").unwrap_or(0);
     }
     total
-}
-
-fn peak_bytes(pid: u32) -> u64 {
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
-    let kib = line.and_then(|line| line.trim().strip_suffix(" kB")?.parse::<u64>().ok());
-    kib.unwrap_or(0) << 10
 }
 
 fn with_descendants(pid: u32) -> Vec<u32> {

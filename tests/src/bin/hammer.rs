@@ -2,7 +2,6 @@
 #![allow(
     clippy::unwrap_used,
     clippy::disallowed_methods,
-    clippy::print_stderr,
     clippy::allow_attributes,
     reason = "a check for people"
 )]
@@ -10,13 +9,11 @@
 use std::process::ExitCode;
 
 use weir_tests::hammer::scenario::{Size, run};
+use weir_tests::verdict::verdict;
 
 #[tokio::main]
 async fn main() -> ExitCode {
     let size = if std::env::var_os("SHORT").is_some() { Size::short() } else { Size::full() };
     let wrong = run(size).await;
-    for violation in &wrong {
-        eprintln!("hammer: violated: {violation}");
-    }
-    if wrong.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    verdict("hammer", &wrong)
 }

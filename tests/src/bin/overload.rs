@@ -2,7 +2,6 @@
 #![allow(
     clippy::unwrap_used,
     clippy::disallowed_methods,
-    clippy::print_stderr,
     clippy::allow_attributes,
     reason = "a check for people"
 )]
@@ -11,13 +10,11 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use weir_tests::overload::scenario::run;
+use weir_tests::verdict::verdict;
 
 #[tokio::main]
 async fn main() -> ExitCode {
     let seconds = std::env::var("SECONDS").ok().and_then(|seconds| seconds.parse().ok()).unwrap_or(120);
     let wrong = run(Duration::from_secs(seconds)).await;
-    for violation in &wrong {
-        eprintln!("overload: violated: {violation}");
-    }
-    if wrong.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    verdict("overload", &wrong)
 }

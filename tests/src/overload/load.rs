@@ -9,7 +9,7 @@ use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
-use crate::api::{Api, chat_body};
+use crate::api::{Api, chat_body, parse_events};
 use crate::faults::random::Random;
 
 /// Tokens that a request asks for, and gets unless it is cut.
@@ -162,8 +162,7 @@ fn text(headers: &HeaderMap, name: &str) -> Option<String> {
 
 fn read(events: &str, outcome: &mut Outcome) {
     assert!(events.ends_with("data: [DONE]\n\n"), "a stream ended with {:?}", events.lines().rev().nth(1));
-    for data in events.split("\n\n").filter_map(|event| event.strip_prefix("data: {")) {
-        let event: Value = serde_json::from_str(&format!("{{{data}")).unwrap();
+    for event in parse_events(events).iter().filter(|event| event.is_object()) {
         outcome.model = event["model"].as_str().unwrap().to_owned();
         if let Some(tokens) = event["usage"]["completion_tokens"].as_u64() {
             outcome.tokens = tokens;

@@ -12,6 +12,7 @@ use crate::api::Api;
 use crate::cluster::published::smollm2;
 use crate::cluster::{Cluster, Part};
 use crate::installation::MODEL;
+use crate::memory;
 
 /// The deployment's target for the first token.
 pub const TARGET: Duration = Duration::from_secs(1);
@@ -153,9 +154,7 @@ async fn watch_memory(pids: Vec<(&'static str, u32)>, lasts: Duration) -> Vec<(&
 }
 
 fn resident_bytes(pid: u32) -> u64 {
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
-    line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() << 10
+    memory::bytes(pid, "VmRSS").expect("it runs")
 }
 
 /// After the load: the first request that is served as on an idle deployment has to come within seconds.

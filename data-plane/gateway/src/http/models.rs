@@ -8,7 +8,6 @@ use axum::extract::{Path, State};
 use axum::http::{HeaderMap, HeaderValue, header};
 use serde::Serialize;
 use weir_schemas::config_snapshot::Alias;
-use weir_schemas::rpc::worker::VersionLoad;
 
 use super::router::Edge;
 use crate::authenticate::authenticate;
@@ -78,7 +77,7 @@ pub(super) fn is_served(config: &IndexedConfig, alias: &Alias) -> bool {
 }
 
 fn model(edge: &Edge, config: &IndexedConfig, alias: &Alias) -> Model {
-    let loads = ready_loads(edge, config, alias);
+    let loads = edge.pipeline.registry.ready_loads(config, alias);
     Model {
         id: alias.name.clone(),
         object: "model",
@@ -89,11 +88,4 @@ fn model(edge: &Edge, config: &IndexedConfig, alias: &Alias) -> Model {
         inflight: edge.metrics.inflight_now(&alias.name),
         device: loads.into_iter().map(|load| load.device).collect(),
     }
-}
-
-/// What the ready replicas of an alias last said of themselves.
-pub(super) fn ready_loads(edge: &Edge, config: &IndexedConfig, alias: &Alias) -> Vec<VersionLoad> {
-    let versions = alias.targets.iter().filter(|target| target.weight > 0).map(|target| target.version);
-    let replicas = versions.flat_map(|version| edge.pipeline.registry.ready(config, version));
-    replicas.map(|(_, replica)| replica.load).collect()
 }

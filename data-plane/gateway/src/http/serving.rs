@@ -8,10 +8,11 @@ use axum::extract::{Query, State};
 use axum::http::HeaderMap;
 use serde::{Deserialize, Serialize};
 
-use super::models::{authenticated, is_served, ready_loads};
+use super::models::{authenticated, is_served};
 use super::router::Edge;
 use crate::error::GatewayError;
 use crate::openai::ParameterError;
+use crate::routing::num_waiting;
 
 #[derive(Debug, Deserialize)]
 pub(super) struct Asked {
@@ -43,7 +44,7 @@ pub(super) async fn serving(
     let Some(alias) = config.alias(&model).filter(|alias| is_served(&config, alias)) else {
         return Err(GatewayError::UnknownModel { model });
     };
-    let loads = ready_loads(&edge, &config, alias);
+    let loads = edge.pipeline.registry.ready_loads(&config, alias);
     let latencies = edge.metrics.recent.latencies(&model, edge.clock.now());
     let pages: u64 = loads.iter().map(|load| load.pages).sum();
     let referenced: u64 = loads.iter().map(|load| load.pages_referenced).sum();
@@ -52,8 +53,6 @@ pub(super) async fn serving(
     #[expect(clippy::cast_precision_loss, reason = "percentages for people")]
     let (kv_cache_used_pct, gpu_util) =
         (percent(referenced as f64, pages as f64), percent(busy, loads.len() as f64));
-    let waiting =
-        loads.iter().map(|load| u64::from(load.waiting_interactive) + u64::from(load.waiting_batch));
     Ok(Json(Serving {
         model,
         ttft_p50_ms: latencies.ttft_p50_ms,
@@ -61,6 +60,6 @@ pub(super) async fn serving(
         tpot_p50_ms: latencies.tpot_p50_ms,
         gpu_util,
         kv_cache_used_pct,
-        queue_depth: waiting.sum(),
+        queue_depth: loads.iter().map(num_waiting).sum(),
     }))
 }

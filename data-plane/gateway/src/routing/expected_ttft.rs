@@ -94,6 +94,11 @@ pub(crate) fn expect(
     }
 }
 
+/// Sequences that wait for a seat, of both classes.
+pub(crate) fn num_waiting(load: &VersionLoad) -> u64 {
+    u64::from(load.waiting_interactive) + u64::from(load.waiting_batch)
+}
+
 /// What comes before the request.
 struct Ahead {
     running: u64,

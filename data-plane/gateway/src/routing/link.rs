@@ -153,10 +153,9 @@ impl Link {
         let mut guard = self.session.lock();
         let session = guard.as_mut()?;
         // Handles are ascending on the wire because they are given and sent under this lock.
-        let choices = mailboxes.len() as u64;
-        let handle = self.next_handle.fetch_add(choices, Ordering::Relaxed);
-        generate.handle = handle;
         let (sequences, prompt_tokens) = (mailboxes.len() as u64, generate.prompt.len() as u64);
+        let handle = self.next_handle.fetch_add(sequences, Ordering::Relaxed);
+        generate.handle = handle;
         let (version, class) = (generate.version_id.clone(), generate.class());
         session.outgoing.try_send(SessionRequest { kind: Some(Kind::Generate(generate)) }).ok()?;
         session.sequences.extend((handle..).zip(mailboxes.iter().cloned()));

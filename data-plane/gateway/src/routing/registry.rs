@@ -8,8 +8,9 @@ use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
+use weir_schemas::config_snapshot::Alias;
 use weir_schemas::ids::{VersionId, WorkerId};
-use weir_schemas::rpc::worker::{Class, Generate};
+use weir_schemas::rpc::worker::{Class, Generate, VersionLoad};
 
 use super::expected_ttft::{Expected, UNMEASURED_PREFILL_TOKENS_PER_S, expect};
 use super::link::{Link, LinkOptions, ReadyReplica};
@@ -125,6 +126,13 @@ impl Registry {
             }
         }
         ready
+    }
+
+    /// What the ready replicas of an alias last said of themselves.
+    pub(crate) fn ready_loads(&self, config: &IndexedConfig, alias: &Alias) -> Vec<VersionLoad> {
+        let versions = alias.targets.iter().filter(|target| target.weight > 0).map(|target| target.version);
+        let replicas = versions.flat_map(|version| self.ready(config, version));
+        replicas.map(|(_, replica)| replica.load).collect()
     }
 
     /// The longest sequence that some ready replica can hold.
