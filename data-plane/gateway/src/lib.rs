@@ -28,6 +28,7 @@ mod record;
 mod rejections;
 mod resolve;
 mod routing;
+mod self_wakes;
 mod start;
 #[cfg(test)]
 mod testing;

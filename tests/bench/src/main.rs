@@ -25,15 +25,24 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use process::Child;
+use tokio::runtime::Builder;
 
 /// The one that Weir's binary has: the floor must not be slower for want of it.
 #[global_allocator]
 static GLOBAL: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-#[tokio::main]
-async fn main() -> ExitCode {
+fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    // An engine gives its gateways one core: what else it takes would be taken from them.
+    let mut runtime = match arguments[..] {
+        ["backend", ..] => Builder::new_current_thread(),
+        _ => Builder::new_multi_thread(),
+    };
+    runtime.enable_all().build().unwrap().block_on(play(&arguments))
+}
+
+async fn play(arguments: &[&str]) -> ExitCode {
     match arguments[..] {
         [] => run(true).await,
         // Leaves out the others, for work on the gateway.

@@ -21,6 +21,7 @@ use tower::ServiceExt;
 use weir_schemas::rpc::listen;
 
 use super::stall_guard::StallGuard;
+use crate::self_wakes::without_self_wakes;
 
 /// Bytes of an answer that the kernel holds for a client that does not read: a few hundred chunks. Small, so that a
 /// stalled reader is noticed and its memory stays bounded.
@@ -81,7 +82,7 @@ impl HttpServer {
             let cut = cut.clone();
             connections.spawn(async move {
                 let _permit = permit;
-                cut.run_until_cancelled(connection.serve()).await;
+                cut.run_until_cancelled(without_self_wakes(connection.serve())).await;
             });
         }
         drop(self.listener);

@@ -26,6 +26,7 @@ use weir_schemas::rpc::worker::{
 use super::expected_ttft::{Sent, SentSince};
 use super::mailbox::Mailbox;
 use super::unreported::Unreported;
+use crate::self_wakes::WithoutSelfWakes;
 
 /// First and longest wait between connection attempts.
 const RECONNECT_WAIT: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(2));
@@ -238,6 +239,7 @@ impl Link {
             .keep_alive_timeout(KEEP_ALIVE.1)
             .keep_alive_while_idle(true)
             .tcp_nodelay(true)
+            .executor(WithoutSelfWakes)
             .connect()
             .await?;
         let mut client = WorkerClient::with_interceptor(channel, self.options.secret.attach())
