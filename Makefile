@@ -67,9 +67,9 @@ bench-gateway: install build ## CPU, latency and memory of a request and a token
 bench-step-loop: install ## The host's share of a step: 256 sequences on a simulated device that takes no time
 	$(CARGO) run --release -q -p weir-worker --example step_loop_bench
 
-jsonschemabench: ## Compile, walk and validate every schema of JSONSchemaBench (DIR=its folder)
+jsonschemabench: ## Compile, walk and validate every schema of JSONSchemaBench (DIR=its folder, SEED=of the walks)
 	@$(if $(DIR),,echo "jsonschemabench: give the folder of its schemas, DIR=…"; exit 1)
-	$(CARGO) run --release -q -p weir-text --example jsonschemabench '$(DIR)'
+	$(CARGO) run --release -q -p weir-text --example jsonschemabench $(or $(SEED),1) '$(DIR)'
 
 kernels: ## Compile the CUDA kernels ahead, and hold what the compiler made of them (no GPU needed)
 	@data-plane/kernels/compile.sh

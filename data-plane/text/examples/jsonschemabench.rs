@@ -1,115 +1,202 @@
 //! JSONSchemaBench (Geng et al. 2025, arXiv 2501.10868): every schema of a folder compiled, walked with random tokens and
-//! its answer validated. Prints how many came to what.
+//! its answer validated. Prints how many came to what, and each that came to what must not be.
 //!
-//!     make jsonschemabench DIR=…
+//!     make jsonschemabench DIR=… SEED=1
 //!
-//! The folder holds `*.json` files, in folders of its own or not: each a schema, or what the benchmark keeps beside one under
-//! `schema` or `json_schema`.
+//! `DIR` is a `*.json` file, or a folder that holds such in folders of its own or not: each a schema, or what the benchmark
+//! keeps beside one under `schema` or `json_schema`. A walk depends on its schema and the seed alone. Works on every core.
 
 #[path = "shared/draw.rs"]
 mod draw;
+#[path = "shared/read.rs"]
+mod read;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::io::Write;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use draw::{Random, draw};
-use serde_json::Value;
+use jsonschema::ValidationError;
+use jsonschema::error::ValidationErrorKind;
+use serde_json::{Value, json};
 use weir_text::{Grammar, GrammarMatcher, GrammarSpec, ModelText, TextModel};
 
 const MODEL: &[u8] = include_bytes!("../tests/fixtures/smollm2.model_text.json");
 const BUDGET: u32 = 1_024;
+const MAX_SHOWN_CHARS: usize = 300;
+/// Schemas are validated by recursion; only the pages that are used cost memory.
+const STACK_BYTES: usize = 256 << 20;
+
+/// What came of a schema: the kind, without what differs from one to the next, and for what must not be the rest.
+struct Outcome {
+    kind: String,
+    detail: Option<String>,
+}
+
+struct Done {
+    path: PathBuf,
+    outcome: Outcome,
+    took: Duration,
+}
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let folder = std::env::args().nth(1).ok_or("give the folder of the schemas")?;
+    let mut arguments = std::env::args().skip(1);
+    let seed: u64 = arguments.next().ok_or("give a seed and the folder of the schemas")?.parse()?;
     let model = TextModel::new(ModelText::from_bytes(MODEL)?)?;
     let mut paths = Vec::new();
-    collect(Path::new(&folder), &mut paths)?;
+    for path in arguments {
+        collect(Path::new(&path), &mut paths)?;
+    }
     paths.sort();
-    let mut out = std::io::stdout();
-    let mut outcomes: BTreeMap<String, Vec<PathBuf>> = BTreeMap::new();
-    let mut slowest = (Duration::ZERO, PathBuf::new());
-    for (seed, path) in (1..).zip(paths) {
-        let start = Instant::now();
-        let outcome = catch_unwind(AssertUnwindSafe(|| run(&model, &path, seed)));
-        outcomes.entry(outcome.unwrap_or_else(|_| "PANIC".to_owned())).or_default().push(path.clone());
-        if start.elapsed() > slowest.0 {
-            slowest = (start.elapsed(), path);
-        }
-    }
-    let total: usize = outcomes.values().map(Vec::len).sum();
-    let mut outcomes: Vec<_> = outcomes.into_iter().collect();
-    outcomes.sort_by_key(|(_, paths)| std::cmp::Reverse(paths.len()));
-    for (outcome, paths) in &outcomes {
-        // What must not be is told of each.
-        let shown = if outcome.starts_with(char::is_uppercase) { paths.len() } else { 1 };
-        writeln!(out, "{:6}  {outcome}, as {}", paths.len(), paths[0].display())?;
-        for path in &paths[1..shown] {
-            writeln!(out, "        and {}", path.display())?;
-        }
-    }
-    writeln!(out, "{total:6}  schemas, the slowest in {:?}: {}", slowest.0, slowest.1.display())?;
+    let start = Instant::now();
+    let done = run_all(&model, paths, seed)?;
+    report(&done, start.elapsed())?;
     Ok(())
 }
 
-fn collect(folder: &Path, paths: &mut Vec<PathBuf>) -> std::io::Result<()> {
-    for entry in std::fs::read_dir(folder)? {
-        let path = entry?.path();
-        if path.is_dir() {
-            collect(&path, paths)?;
-        } else if path.extension().is_some_and(|extension| extension == "json") {
-            paths.push(path);
+fn collect(path: &Path, paths: &mut Vec<PathBuf>) -> std::io::Result<()> {
+    if path.is_dir() {
+        for entry in std::fs::read_dir(path)? {
+            collect(&entry?.path(), paths)?;
         }
+    } else if path.extension().is_some_and(|extension| extension == "json") {
+        paths.push(path.to_owned());
     }
     Ok(())
 }
 
-/// What came of one file, without what differs from one to the next.
-fn run(model: &TextModel, path: &Path, seed: u64) -> String {
-    let Some(schema) = std::fs::read(path).ok().and_then(|text| schema(&text)) else {
-        return "not a schema".to_owned();
+fn run_all(model: &TextModel, paths: Vec<PathBuf>, seed: u64) -> std::io::Result<Vec<Done>> {
+    let next = AtomicUsize::new(0);
+    let work = || {
+        let mut done = Vec::new();
+        while let Some(path) = paths.get(next.fetch_add(1, Ordering::Relaxed)) {
+            let start = Instant::now();
+            let outcome = catch_unwind(AssertUnwindSafe(|| run(model, path, seed)));
+            let outcome = outcome.unwrap_or_else(|_| bad("PANIC", String::new()));
+            done.push(Done { path: path.clone(), outcome, took: start.elapsed() });
+        }
+        done
     };
+    std::thread::scope(|scope| {
+        let spawn = |_| std::thread::Builder::new().stack_size(STACK_BYTES).spawn_scoped(scope, work);
+        let num_cores = std::thread::available_parallelism()?.get();
+        let threads = (0..num_cores).map(spawn).collect::<std::io::Result<Vec<_>>>()?;
+        let done =
+            threads.into_iter().map(|thread| thread.join().map_err(|_| std::io::Error::other("a panic")));
+        let mut done: Vec<Done> = done.collect::<Result<Vec<_>, _>>()?.into_iter().flatten().collect();
+        done.sort_by(|left, right| left.path.cmp(&right.path));
+        Ok(done)
+    })
+}
+
+fn report(done: &[Done], took: Duration) -> std::io::Result<()> {
+    let mut out = std::io::stdout();
+    let mut kinds: BTreeMap<&str, Vec<&Done>> = BTreeMap::new();
+    for schema in done {
+        kinds.entry(&schema.outcome.kind).or_default().push(schema);
+    }
+    let mut kinds: Vec<_> = kinds.into_iter().collect();
+    kinds.sort_by_key(|(_, schemas)| std::cmp::Reverse(schemas.len()));
+    for (kind, schemas) in &kinds {
+        writeln!(out, "{:6}  {kind}, as {}", schemas.len(), schemas[0].path.display())?;
+        for Done { path, outcome, .. } in schemas {
+            if let Some(detail) = &outcome.detail {
+                writeln!(out, "        {}: {detail}", path.display())?;
+            }
+        }
+    }
+    if let Some(slowest) = done.iter().max_by_key(|schema| schema.took) {
+        let (path, slowest) = (slowest.path.display(), slowest.took);
+        writeln!(out, "{:6}  schemas in {took:.0?}, the slowest in {slowest:.1?}: {path}", done.len())?;
+    }
+    Ok(())
+}
+
+fn run(model: &TextModel, path: &Path, seed: u64) -> Outcome {
+    let text = std::fs::read(path).unwrap_or_default();
+    let Some(schema) = schema(&text) else { return good("not a schema") };
     let grammar = match Grammar::compile(model, &GrammarSpec::JsonSchema(schema.to_string())) {
         Ok(grammar) => grammar,
-        Err(error) => return format!("refused: {}", error.to_string().chars().take(80).collect::<String>()),
+        Err(error) => return good(format!("refused: {}", shown(&error.to_string(), 80))),
     };
     let shortest = grammar.shortest_answer();
     let mut matcher = GrammarMatcher::new(grammar, Some(BUDGET));
-    let (mut tokens, mut random) = (Vec::new(), Random::new(seed));
+    let (mut tokens, mut random) = (Vec::new(), Random::new(seed ^ hash(&text)));
     for _ in 0..BUDGET {
         if matcher.must_end() {
             break;
         }
-        let Some(token) = draw(&matcher.mask(), &mut random) else { return "failed on the way".to_owned() };
+        let Some(token) = draw(&matcher.mask(), &mut random) else {
+            return bad("FAILED on the way", format!("after {} tokens", tokens.len()));
+        };
         tokens.push(token);
         matcher.consume(token);
     }
-    if !matcher.must_end() {
-        return match shortest {
-            None => "incomplete: endings are not counted".to_owned(),
-            Some(shortest) if shortest > BUDGET => "incomplete: no answer is that short".to_owned(),
-            Some(_) => "INCOMPLETE".to_owned(),
-        };
+    if matcher.must_end() {
+        return validated(&schema, &model.decode(&tokens));
     }
-    let Ok(validator) = jsonschema::options().should_validate_formats(true).build(&schema) else {
-        return "complete, but the validator refuses the schema".to_owned();
+    match shortest {
+        None => good("incomplete: endings are not counted"),
+        Some(shortest) if shortest > BUDGET => good("incomplete: no answer is that short"),
+        Some(_) => bad("INCOMPLETE", model.decode(&tokens)),
+    }
+}
+
+fn validated(schema: &Value, text: &str) -> Outcome {
+    let Ok(validator) = jsonschema::options().should_validate_formats(true).build(schema) else {
+        return good("complete, but the validator refuses the schema");
     };
-    match serde_json::from_str(&model.decode(&tokens)) {
-        Ok(answer) if validator.is_valid(&answer) => "valid".to_owned(),
-        Ok(answer) => {
-            // The validator sees a whole number beyond 64 bits as a double, which old drafts do not take for an integer.
-            let errors = validator.iter_errors(&answer).map(|error| error.schema_path.to_string());
-            let keywords: BTreeSet<String> =
-                errors.filter_map(|path| Some(path.rsplit_once('/')?.1.to_owned())).collect();
-            format!("INVALID by {keywords:?}")
+    let answer = match read::read(text) {
+        Ok(answer) => answer,
+        Err(error) => return bad("NOT JSON", format!("{error}: {text}")),
+    };
+    let mut excuses = Vec::new();
+    for error in validator.iter_errors(&answer) {
+        match excuse(&error) {
+            Some(excuse) => excuses.push(excuse),
+            None => return bad("INVALID", format!("{error} ({})", error.schema_path)),
         }
-        Err(error) if error.to_string().starts_with("number out of range") => {
-            "complete, with a number that no double holds".to_owned()
-        }
-        Err(_) => "NOT JSON".to_owned(),
     }
+    excuses.first().map_or(good("valid"), |excuse| good(format!("valid, but {excuse}")))
+}
+
+/// Why an error is the validator's own, if it is.
+fn excuse(error: &ValidationError<'_>) -> Option<&'static str> {
+    let number = error.instance.as_f64()?;
+    match &error.kind {
+        // A whole number beyond 64 bits is read as a double, which draft 4 takes for no integer.
+        ValidationErrorKind::Type { .. } if number.abs() >= 2_f64.powi(63) && number.fract() == 0.0 => {
+            Some("with an integer beyond 64 bits")
+        }
+        // It takes no negative number for a multiple of a fraction: its absolute value is the same multiple.
+        ValidationErrorKind::MultipleOf { multiple_of } if number < 0.0 => {
+            let schema = json!({"multipleOf": multiple_of});
+            jsonschema::is_valid(&schema, &json!(-number)).then_some("with a negative multiple of a fraction")
+        }
+        _ => None,
+    }
+}
+
+fn good(kind: impl Into<String>) -> Outcome {
+    Outcome { kind: kind.into(), detail: None }
+}
+
+fn bad(kind: &str, detail: String) -> Outcome {
+    Outcome { kind: kind.to_owned(), detail: Some(shown(&detail, MAX_SHOWN_CHARS)) }
+}
+
+fn shown(text: &str, max_chars: usize) -> String {
+    text.chars().take(max_chars).collect()
+}
+
+/// FNV-1a (Fowler, Noll, Vo 1991).
+fn hash(bytes: &[u8]) -> u64 {
+    bytes
+        .iter()
+        .fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3))
 }
 
 fn schema(text: &[u8]) -> Option<Value> {

@@ -12,6 +12,7 @@ mod completion;
 mod ending;
 mod error;
 mod matcher;
+mod pattern;
 mod rules;
 mod source;
 mod tokens;
@@ -78,16 +79,16 @@ impl Grammar {
             let mut parser = matcher::caught(|| tokens.parser(source))?;
             parser.start_without_prompt();
             let ending = matcher::caught(|| Ok(Ending::of(&mut parser, &tokens)));
-            Ok((parser, ending))
+            Ok((!matcher::is_exhausted(&parser)).then_some((parser, ending)))
         };
         let compiled = std::thread::scope(|scope| {
             let thread = std::thread::Builder::new().stack_size(COMPILE_STACK_BYTES);
             thread.spawn_scoped(scope, compile).map(std::thread::ScopedJoinHandle::join)
         });
         let (parser, ending) = match compiled {
-            Ok(Ok(Ok(parts))) => parts,
+            Ok(Ok(Ok(Some(parts)))) => parts,
             Ok(Ok(Err(error))) => return Err(error::of_compiler(&error)),
-            Ok(Err(_)) | Err(_) => return Err(GrammarError::TooComplex),
+            Ok(Ok(Ok(None)) | Err(_)) | Err(_) => return Err(GrammarError::TooComplex),
         };
         Ok(Self { parser, ending: ending.ok().flatten().map(Arc::new), tokens })
     }

@@ -299,7 +299,9 @@ impl Chart {
     ) -> Row {
         let rules = context.rules;
         let mut behind = std::mem::take(&mut self.scratch.behind);
-        let mut symbols = Vec::new();
+        // Every lexeme may come, also one from behind which no ending is known.
+        let waiting = self.items[items.clone()].iter().map(|item| rules.behind(item.dot));
+        let mut symbols: Vec<u32> = waiting.filter(|symbol| rules.symbol(*symbol).lexeme.is_some()).collect();
         if row == 0 {
             behind[rules.start() as usize] = END_TOKEN;
         }

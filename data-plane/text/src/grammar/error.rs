@@ -40,6 +40,15 @@ pub(super) fn of_compiler(error: &anyhow::Error) -> GrammarError {
             "`oneOf` with alternatives that are not told apart by type or a constant property (use `anyOf`)";
         return GrammarError::UnsupportedKeyword(feature.to_owned());
     }
+    if message.starts_with("min/maxProperties only supported") {
+        let feature = "`minProperties` or `maxProperties` beside properties that are not required";
+        return GrammarError::UnsupportedKeyword(feature.to_owned());
+    }
+    if let Some(format) = message.strip_prefix("Unknown format: ") {
+        let format: String = format.chars().filter(|character| !character.is_control()).collect();
+        let format: String = format.chars().take(MAX_MESSAGE_CHARS).collect();
+        return GrammarError::UnsupportedKeyword(format!("`format` with the value `{format}`"));
+    }
     let line = message.split_whitespace().collect::<Vec<_>>().join(" ");
     GrammarError::Unusable(line.chars().take(MAX_MESSAGE_CHARS).collect())
 }

@@ -6,17 +6,22 @@ use std::sync::Arc;
 
 use llguidance::{TokenParser, panic_utils};
 
+use super::Grammar;
 use super::ending::EndingState;
-use super::{Grammar, GrammarTokens};
 
 /// Tokens that may come next: bit `token % 32` of word `token / 32`, `[vocab_size / 32, rounded up]`.
 pub type TokenMask = Arc<[u32]>;
 
 /// Follows one answer. Moves between threads as whole masks are computed elsewhere.
+///
+/// What its lexer remembers is bounded. When that is used up, as by long strings of many tokens, the matcher begins anew with
+/// a lexer that remembers nothing and takes the answer so far once more, so that an answer may be of any length.
 pub struct GrammarMatcher {
+    /// As it was compiled.
+    grammar: Grammar,
     parser: TokenParser,
-    tokens: Arc<GrammarTokens>,
     budget: Option<Budget>,
+    taken: Vec<u32>,
     state: State,
 }
 
@@ -31,6 +36,8 @@ struct Budget {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
     Running,
+    /// The lexer has used up its memory or its time: the next mask begins anew.
+    Exhausted,
     /// Nothing may follow but the end.
     Complete,
     /// The grammar got too complex, or a token came that it does not allow. No token may follow.
@@ -41,31 +48,38 @@ impl GrammarMatcher {
     /// At the beginning of an answer. With `max_tokens` it keeps to a valid ending within so many, the token that ends the
     /// answer counted, if they are enough for any.
     pub fn new(grammar: Grammar, max_tokens: Option<u32>) -> Self {
-        let Grammar { parser, ending, tokens } = grammar;
+        let parser = grammar.parser.deep_clone();
+        let ending =
+            grammar.ending.clone().map(|ending| EndingState::new(ending, Arc::clone(&grammar.tokens)));
         let budget = max_tokens.zip(ending).map(|(tokens_left, ending)| Budget {
             tokens_left,
-            ending: EndingState::new(ending, Arc::clone(&tokens)),
+            ending,
             behind: Vec::new(),
         });
-        Self { parser, tokens, budget, state: State::Running }
+        Self { grammar, parser, budget, taken: Vec::new(), state: State::Running }
     }
 
     /// The tokens that may come next: at least one, unless the grammar has got too complex to be followed.
     pub fn mask(&mut self) -> TokenMask {
-        if self.state == State::Running {
-            match caught(|| self.parser.compute_mask()) {
-                Ok(allowed) => {
-                    let mut mask = self.empty_mask();
-                    mask.iter_mut().zip(allowed.as_slice()).for_each(|(word, allowed)| *word = *allowed);
-                    self.keep_to_budget(&mut mask);
-                    return mask.into();
-                }
-                Err(_) => self.state = State::Failed,
+        if self.state == State::Running
+            && let Some(mask) = self.running_mask(false)
+        {
+            return mask;
+        }
+        if self.state == State::Exhausted {
+            self.begin_anew();
+            if self.state == State::Running
+                && let Some(mask) = self.running_mask(true)
+            {
+                return mask;
+            }
+            if self.state == State::Exhausted {
+                self.state = State::Failed;
             }
         }
         let mut mask = self.empty_mask();
         if self.state == State::Complete {
-            self.tokens.eos_ids().iter().for_each(|eos| mask[(eos / 32) as usize] |= 1 << (eos % 32));
+            self.grammar.tokens.eos_ids().iter().for_each(|eos| mask[(eos / 32) as usize] |= 1 << (eos % 32));
         }
         mask.into()
     }
@@ -78,19 +92,16 @@ impl GrammarMatcher {
         if self.state != State::Running {
             return;
         }
-        if self.tokens.eos_ids().contains(&token) {
+        if self.grammar.tokens.eos_ids().contains(&token) {
             self.state = if self.may_end() { State::Complete } else { State::Failed };
             return;
         }
-        let consumed = caught(|| {
-            self.parser.consume_token(token)?;
-            self.parser.check_stop()
-        });
-        match consumed {
-            Ok(false) => {}
-            Ok(true) => self.state = State::Complete,
-            Err(_) => self.state = State::Failed,
-        }
+        self.taken.push(token);
+        self.state = match caught(|| take(&mut self.parser, token)) {
+            Ok(false) => State::Running,
+            Ok(true) => State::Complete,
+            Err(_) => self.after_error(),
+        };
         if let Some(budget) = &mut self.budget {
             budget.behind.push(token);
         }
@@ -101,7 +112,7 @@ impl GrammarMatcher {
         match self.state {
             State::Running => caught(|| Ok(self.parser.is_accepting())).unwrap_or(false),
             State::Complete => true,
-            State::Failed => false,
+            State::Exhausted | State::Failed => false,
         }
     }
 
@@ -115,24 +126,82 @@ impl GrammarMatcher {
         self.state == State::Failed
     }
 
-    fn keep_to_budget(&mut self, mask: &mut [u32]) {
-        let Some(Budget { tokens_left, ending, behind }) = &mut self.budget else { return };
-        // What goes wrong leaves the mask as it was.
+    /// `None` if the parser is at its end, which the state then tells. What may take long is tried once more after a new
+    /// beginning, unless this is that.
+    fn running_mask(&mut self, is_second: bool) -> Option<TokenMask> {
+        let mut mask = self.empty_mask();
+        match caught(|| self.parser.compute_mask()) {
+            Ok(allowed) => {
+                mask.iter_mut().zip(allowed.as_slice()).for_each(|(word, allowed)| *word = *allowed);
+            }
+            Err(_) => {
+                self.state = self.after_error();
+                return None;
+            }
+        }
+        let Some(Budget { tokens_left, ending, behind }) = &mut self.budget else { return Some(mask.into()) };
+        let unrestricted = mask.clone();
         let kept = caught(|| {
+            self.grammar.tokens.refuel(&mut self.parser);
             let is_abreast = ending.follow(&mut self.parser, behind.drain(..));
             if is_abreast {
-                ending.restrict(&mut self.parser, mask, *tokens_left);
+                ending.restrict(&mut self.parser, &mut mask, *tokens_left);
             }
+            self.grammar.tokens.refuel(&mut self.parser);
             Ok(is_abreast)
         });
-        if !kept.unwrap_or(false) {
+        let is_exhausted = is_exhausted(&self.parser);
+        if is_exhausted && !is_second {
+            self.state = State::Exhausted;
+            return None;
+        }
+        // What goes wrong leaves the mask as it was.
+        if is_exhausted || !kept.unwrap_or(false) {
             self.budget = None;
+            mask = unrestricted;
+        }
+        if is_exhausted {
+            self.begin_anew();
+        }
+        Some(mask.into())
+    }
+
+    /// From the grammar as it was compiled to where the answer is.
+    fn begin_anew(&mut self) {
+        let Grammar { parser, ending, tokens } = &self.grammar;
+        self.parser = parser.deep_clone();
+        self.state = State::Running;
+        for token in &self.taken {
+            self.state = match caught(|| take(&mut self.parser, *token)) {
+                Ok(false) => continue,
+                Ok(true) => State::Complete,
+                Err(_) => State::Failed,
+            };
+        }
+        if let (Some(budget), Some(ending)) = (&mut self.budget, ending) {
+            budget.ending = EndingState::new(Arc::clone(ending), Arc::clone(tokens));
+            budget.behind.clone_from(&self.taken);
         }
     }
 
-    fn empty_mask(&self) -> Vec<u32> {
-        vec![0; self.tokens.mask_words()]
+    fn after_error(&self) -> State {
+        if is_exhausted(&self.parser) { State::Exhausted } else { State::Failed }
     }
+
+    fn empty_mask(&self) -> Vec<u32> {
+        vec![0; self.grammar.tokens.mask_words()]
+    }
+}
+
+/// True if nothing may follow the token.
+fn take(parser: &mut TokenParser, token: u32) -> anyhow::Result<bool> {
+    parser.consume_token(token)?;
+    parser.check_stop()
+}
+
+/// Whether the lexer has used up its memory or its time; from there on it only fails.
+pub(super) fn is_exhausted(parser: &TokenParser) -> bool {
+    caught(|| Ok(parser.parser.lexer_stats().error)).unwrap_or(false)
 }
 
 /// What `llguidance` throws becomes an error, and is not printed: it may hold what users sent.

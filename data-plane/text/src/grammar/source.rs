@@ -1,10 +1,12 @@
 //! A grammar as it was sent, held to its bounds and made into what `llguidance` compiles.
 
+use std::collections::HashSet;
+
 use llguidance::JsonCompileOptions;
 use llguidance::api::TopLevelGrammar;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
-use super::{GrammarError, GrammarSpec};
+use super::{GrammarError, GrammarSpec, pattern};
 
 /// A schema or a Lark grammar. OpenAI's limit on the names and constants in a schema is 120,000 characters.
 pub const MAX_GRAMMAR_BYTES: usize = 128 << 10;
@@ -26,6 +28,9 @@ const NARROWED_FORMATS: [(&str, &str); 4] = [
 ];
 /// What these hold is no schema.
 const DATA_KEYWORDS: [&str; 4] = ["const", "enum", "default", "examples"];
+/// A name in an answer has one spelling, so that none passes for another: no `\u0061` for `a`. Characters that no other
+/// escape stands for cannot be spelt.
+const ESCAPES: &str = r#"nrbtf\""#;
 /// `llguidance`'s own keyword for how a schema is compiled.
 const COMPILE_OPTIONS: &str = "x-guidance";
 
@@ -49,12 +54,17 @@ pub(super) fn read(spec: &GrammarSpec) -> Result<TopLevelGrammar, GrammarError> 
 /// they are spelt as an answer of the schema alone would be.
 pub(crate) fn embedded(schema: &str, options: Option<&JsonCompileOptions>) -> Result<String, GrammarError> {
     let mut value = read_schema(schema)?;
-    options.unwrap_or(&default_options()).apply_to(&mut value);
+    let options = options.cloned().unwrap_or_else(default_options);
+    JsonCompileOptions { json_allowed_escapes: Some(ESCAPES.to_owned()), ..options }.apply_to(&mut value);
     Ok(format!("%json {value}"))
 }
 
 fn default_options() -> JsonCompileOptions {
-    JsonCompileOptions { whitespace_pattern: Some(WHITE_SPACE.to_owned()), ..JsonCompileOptions::default() }
+    JsonCompileOptions {
+        whitespace_pattern: Some(WHITE_SPACE.to_owned()),
+        json_allowed_escapes: Some(ESCAPES.to_owned()),
+        ..JsonCompileOptions::default()
+    }
 }
 
 fn read_schema(text: &str) -> Result<Value, GrammarError> {
@@ -63,7 +73,7 @@ fn read_schema(text: &str) -> Result<Value, GrammarError> {
     let mut value: Value =
         serde_json::from_str(text).map_err(|error| GrammarError::NotJson(error.to_string()))?;
     check(&value)?;
-    narrow_formats(&mut value);
+    narrow(&mut value);
     if !value.is_object() {
         return Err(GrammarError::NotASchema);
     }
@@ -98,19 +108,60 @@ fn check(value: &Value) -> Result<(), GrammarError> {
             if let Some(Value::Object(patterns)) = members.get("patternProperties") {
                 within("the number of patternProperties", patterns.len(), MAX_PATTERN_PROPERTIES)?;
             }
+            check_min_properties(members)?;
+            if members.keys().any(|name| has_control(name)) || constants(members).any(holds_control) {
+                let what = "`const`, `enum` or `properties` with control characters";
+                return Err(GrammarError::UnsupportedKeyword(what.to_owned()));
+            }
             members.values().try_for_each(check)
         }
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => Ok(()),
     }
 }
 
-/// Adds what [`NARROWED_FORMATS`] says, for strings.
-fn narrow_formats(value: &mut Value) {
+/// A grammar cannot tell whether a name has come before. One property that is not required is one for sure, of more each
+/// might be the same.
+fn check_min_properties(members: &Map<String, Value>) -> Result<(), GrammarError> {
+    let fewest = members.get("minProperties").and_then(Value::as_u64).unwrap_or(0);
+    let required = members.get("required").and_then(Value::as_array).into_iter().flatten();
+    let num_required = required.collect::<HashSet<_>>().len() as u64;
+    if fewest > num_required + 1 {
+        let what = "`minProperties` of two and more properties that are not required";
+        return Err(GrammarError::UnsupportedKeyword(what.to_owned()));
+    }
+    Ok(())
+}
+
+fn constants(members: &Map<String, Value>) -> impl Iterator<Item = &Value> {
+    ["const", "enum"].into_iter().filter_map(|name| members.get(name))
+}
+
+fn holds_control(value: &Value) -> bool {
     match value {
-        Value::Array(items) => items.iter_mut().for_each(narrow_formats),
+        Value::String(text) => has_control(text),
+        Value::Array(items) => items.iter().any(holds_control),
+        Value::Object(members) => {
+            members.keys().any(|name| has_control(name)) || members.values().any(holds_control)
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) => false,
+    }
+}
+
+/// Whether a character of a text has no spelling in [`ESCAPES`].
+fn has_control(text: &str) -> bool {
+    text.chars().any(|character| character.is_ascii_control() && !"\n\r\x08\t\x0C".contains(character))
+}
+
+/// Adds what [`NARROWED_FORMATS`] says, for strings, and keeps patterns to what all engines agree on.
+fn narrow(value: &mut Value) {
+    match value {
+        Value::Array(items) => items.iter_mut().for_each(narrow),
         Value::Object(members) => {
             let schemas = members.iter_mut().filter(|(name, _)| !DATA_KEYWORDS.contains(&name.as_str()));
-            schemas.for_each(|(_, value)| narrow_formats(value));
+            schemas.for_each(|(_, value)| narrow(value));
+            if let Some(Value::String(text)) = members.get_mut("pattern") {
+                *text = pattern::agreed(text);
+            }
             let format = members.get("format").and_then(Value::as_str);
             let narrowed = NARROWED_FORMATS.iter().find(|(name, ..)| format == Some(name));
             if let Some((_, pattern)) = narrowed

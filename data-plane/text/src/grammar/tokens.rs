@@ -4,18 +4,19 @@ use std::fmt;
 use std::sync::Arc;
 
 use llguidance::api::{ParserLimits, TopLevelGrammar};
-use llguidance::earley::SlicedBiasComputer;
+use llguidance::earley::{BiasComputer, ParserRecognizer, SlicedBiasComputer};
 use llguidance::{ParserFactory, TokenParser};
-use toktrie::{ApproximateTokEnv, InferenceCapabilities, TokEnv, TokRxInfo, TokTrie};
+use toktrie::{ApproximateTokEnv, InferenceCapabilities, SimpleVob, TokEnv, TokRxInfo, TokTrie};
 
 use crate::text_model::TextModel;
 
-/// Work and memory of one grammar, in `llguidance`'s units. A lexer state takes 1 to 2 kB, 14,000 of lexer fuel a millisecond;
-/// they are spent where a mask meets new states, seldom after an answer's first tokens.
+/// Work and memory of one grammar, in `llguidance`'s units. A lexer state takes 1 to 2 kB, 14,000 of lexer fuel a millisecond
+/// (50,000 while a grammar is compiled); they are spent where a mask meets new states, seldom after an answer's first tokens.
 fn limits() -> ParserLimits {
     ParserLimits {
         max_lexer_states: 25_000,
-        step_lexer_fuel: 500_000,
+        initial_lexer_fuel: 3_000_000,
+        step_lexer_fuel: 2_000_000,
         max_grammar_size: 200_000,
         verbose_errors: false,
         ..ParserLimits::default()
@@ -74,6 +75,12 @@ impl GrammarTokens {
         self.factory.create_parser(grammar)
     }
 
+    /// Gives a lexer the fuel of a whole mask once more. `llguidance` does so where it computes a bias, and nowhere else.
+    pub(super) fn refuel(&self, parser: &mut TokenParser) {
+        // What has a prefix is not kept as the next mask.
+        parser.parser.compute_bias(&NoBias(self.trie()), &[0]);
+    }
+
     pub(super) fn trie(&self) -> &TokTrie {
         self.env.tok_trie()
     }
@@ -105,6 +112,19 @@ impl GrammarTokens {
     /// Words of a mask.
     pub(super) fn mask_words(&self) -> usize {
         self.num_tokens.div_ceil(32)
+    }
+}
+
+/// Allows nothing, at no cost.
+struct NoBias<'a>(&'a TokTrie);
+
+impl BiasComputer for NoBias<'_> {
+    fn compute_bias(&self, _: &mut ParserRecognizer<'_>, _: &[u8]) -> SimpleVob {
+        self.0.alloc_token_set()
+    }
+
+    fn trie(&self) -> &TokTrie {
+        self.0
     }
 }
 

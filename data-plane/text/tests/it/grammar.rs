@@ -3,7 +3,10 @@
 mod calls;
 #[path = "../../examples/shared/draw.rs"]
 mod draw;
+mod exhaustion;
 mod hostile;
+#[path = "../../examples/shared/read.rs"]
+mod read;
 mod schemas;
 mod small_vocabulary;
 mod walk;

@@ -28,7 +28,12 @@ fn what_is_not_supported_is_named() {
     check(r#"{"if": {"type": "string"}, "then": {"const": "a"}}"#, "`if`, `then`");
     check(r#"{"properties": {"a": {"contains": {"type": "null"}}}}"#, "`contains`");
     check(r#"{"type": "object", "dependentRequired": {"a": ["b"]}}"#, "`dependentRequired`");
-    check(r#"{"type": "string", "format": "color"}"#, "color");
+    check(r#"{"type": "string", "format": "color"}"#, "`format` with the value `color`");
+    check(r#"{"type": "object", "minProperties": 2}"#, "`minProperties`");
+    check(r#"{"required": ["a", "a", "b"], "minProperties": 4}"#, "`minProperties`");
+    check(r#"{"properties": {"a": {}}, "type": "object", "maxProperties": 1}"#, "`maxProperties`");
+    check(r#"{"enum": ["a", "\u0001"]}"#, "control characters");
+    check(r#"{"properties": {"\u0001": {}}}"#, "control characters");
     check(r#"{"type": "string", "pattern": "(?=a)b"}"#, "look");
     check(r#"{"oneOf": [{"type": "integer"}, {"type": "number"}]}"#, "`oneOf`");
     check(r#"{"$ref": "https://example.com/schema"}"#, "https://example.com/schema");
