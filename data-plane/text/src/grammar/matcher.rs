@@ -12,6 +12,9 @@ use super::ending::EndingState;
 /// Tokens that may come next: bit `token % 32` of word `token / 32`, `[vocab_size / 32, rounded up]`.
 pub type TokenMask = Arc<[u32]>;
 
+/// As it comes, after a new beginning, and after another with tokens of one byte.
+const ATTEMPTS: usize = 3;
+
 /// Follows one answer. Moves between threads as whole masks are computed elsewhere.
 ///
 /// What its lexer remembers is bounded. When that is used up, as by long strings of many tokens, the matcher begins anew with
@@ -22,6 +25,8 @@ pub struct GrammarMatcher {
     parser: TokenParser,
     budget: Option<Budget>,
     taken: Vec<u32>,
+    /// Whole masks have taken too much: from then on tokens have one byte.
+    is_bytewise: bool,
     state: State,
 }
 
@@ -56,26 +61,25 @@ impl GrammarMatcher {
             ending,
             behind: Vec::new(),
         });
-        Self { grammar, parser, budget, taken: Vec::new(), state: State::Running }
+        Self { grammar, parser, budget, taken: Vec::new(), is_bytewise: false, state: State::Running }
     }
 
     /// The tokens that may come next: at least one, unless the grammar has got too complex to be followed.
     pub fn mask(&mut self) -> TokenMask {
-        if self.state == State::Running
-            && let Some(mask) = self.running_mask(false)
-        {
-            return mask;
-        }
-        if self.state == State::Exhausted {
-            self.begin_anew();
-            if self.state == State::Running
-                && let Some(mask) = self.running_mask(true)
-            {
+        for attempt in 0..ATTEMPTS {
+            if self.state == State::Exhausted {
+                self.begin_anew();
+            }
+            if self.state != State::Running {
+                break;
+            }
+            self.is_bytewise |= attempt + 1 == ATTEMPTS;
+            if let Some(mask) = self.running_mask(attempt > 0) {
                 return mask;
             }
-            if self.state == State::Exhausted {
-                self.state = State::Failed;
-            }
+        }
+        if self.state == State::Exhausted {
+            self.state = State::Failed;
         }
         let mut mask = self.empty_mask();
         if self.state == State::Complete {
@@ -130,7 +134,13 @@ impl GrammarMatcher {
     /// beginning, unless this is that.
     fn running_mask(&mut self, is_second: bool) -> Option<TokenMask> {
         let mut mask = self.empty_mask();
-        match caught(|| self.parser.compute_mask()) {
+        let tokens = Arc::clone(&self.grammar.tokens);
+        let parser = &mut self.parser;
+        let allowed = caught(|| match self.is_bytewise {
+            true => tokens.byte_mask(parser),
+            false => parser.compute_mask(),
+        });
+        match allowed {
             Ok(allowed) => {
                 mask.iter_mut().zip(allowed.as_slice()).for_each(|(word, allowed)| *word = *allowed);
             }
@@ -142,12 +152,12 @@ impl GrammarMatcher {
         let Some(Budget { tokens_left, ending, behind }) = &mut self.budget else { return Some(mask.into()) };
         let unrestricted = mask.clone();
         let kept = caught(|| {
-            self.grammar.tokens.refuel(&mut self.parser);
+            tokens.refuel(&mut self.parser);
             let is_abreast = ending.follow(&mut self.parser, behind.drain(..));
             if is_abreast {
                 ending.restrict(&mut self.parser, &mut mask, *tokens_left);
             }
-            self.grammar.tokens.refuel(&mut self.parser);
+            tokens.refuel(&mut self.parser);
             Ok(is_abreast)
         });
         let is_exhausted = is_exhausted(&self.parser);

@@ -30,6 +30,7 @@ pub(super) const MAX_PLAIN_BYTES: usize = 16;
 pub(crate) struct GrammarTokens {
     factory: ParserFactory,
     env: TokEnv,
+    single_bytes: SingleBytes,
     num_tokens: usize,
     eos_ids: Vec<u32>,
     /// Tokens that stay in a JSON string, as a mask: whole characters, but no quote, backslash or control character, and not
@@ -47,6 +48,8 @@ impl GrammarTokens {
         let words: Vec<Vec<u8>> = (0..num_tokens).map(|id| word(model, id)).collect();
         let info = TokRxInfo::new(num_tokens, first_eos);
         let trie = TokTrie::from(&info, &words).with_eos_tokens(model.eos_ids());
+        let is_single = |word: &Vec<u8>| if word.len() == 1 { word.clone() } else { Vec::new() };
+        let single_bytes = TokTrie::from(&info, &words.iter().map(is_single).collect::<Vec<_>>());
         let env: TokEnv = Arc::new(ApproximateTokEnv::new(trie));
         let slices = SlicedBiasComputer::json_slices();
         let mut factory = ParserFactory::new(&env, InferenceCapabilities::default(), &slices).ok()?;
@@ -64,6 +67,7 @@ impl GrammarTokens {
         Some(Self {
             factory,
             env,
+            single_bytes: SingleBytes(single_bytes),
             num_tokens: model.vocab_size(),
             eos_ids: model.eos_ids().to_vec(),
             plain,
@@ -79,6 +83,19 @@ impl GrammarTokens {
     pub(super) fn refuel(&self, parser: &mut TokenParser) {
         // What has a prefix is not kept as the next mask.
         parser.parser.compute_bias(&NoBias(self.trie()), &[0]);
+    }
+
+    /// The tokens of one byte that may come next, and those that end an answer if they may: where a whole mask takes too
+    /// much, since each byte that is tried takes some.
+    pub(super) fn byte_mask(&self, parser: &mut TokenParser) -> anyhow::Result<SimpleVob> {
+        let mut allowed = parser.parser.compute_bias(&self.single_bytes, &[]);
+        if let Some(error) = parser.parser.get_error() {
+            anyhow::bail!(error.message());
+        }
+        if parser.is_accepting() {
+            self.eos_ids.iter().for_each(|eos| allowed.allow_token(*eos));
+        }
+        Ok(allowed)
     }
 
     pub(super) fn trie(&self) -> &TokTrie {
@@ -112,6 +129,21 @@ impl GrammarTokens {
     /// Words of a mask.
     pub(super) fn mask_words(&self) -> usize {
         self.num_tokens.div_ceil(32)
+    }
+}
+
+/// Allows what may come of the tokens of a part of the vocabulary.
+struct SingleBytes(TokTrie);
+
+impl BiasComputer for SingleBytes {
+    fn compute_bias(&self, parser: &mut ParserRecognizer<'_>, start: &[u8]) -> SimpleVob {
+        let mut allowed = self.0.alloc_token_set();
+        self.0.add_bias(parser, &mut allowed, start);
+        allowed
+    }
+
+    fn trie(&self) -> &TokTrie {
+        &self.0
     }
 }
 

@@ -1,5 +1,6 @@
 //! Answers held to grammars, with tokens chosen at random, whatever a model would have liked to say.
 
+mod agreement;
 mod calls;
 #[path = "../../examples/shared/draw.rs"]
 mod draw;

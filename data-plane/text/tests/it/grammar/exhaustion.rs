@@ -37,6 +37,13 @@ fn a_budget_is_kept_where_words_and_characters_are_counted() {
     assert_complete(&schema, 200, 2);
 }
 
+/// A whole mask takes too much here: tokens have one byte from there on.
+#[test]
+fn a_string_too_complex_for_a_mask_is_spelt() {
+    let schema = json!({"type": "string", "pattern": r"^(?:[^\s]+\s+){0,150}[^\s]+$", "maxLength": 6_000});
+    assert_complete(&schema, 300, 2);
+}
+
 /// The shortest of so many constants is not looked for to the end. What does not need it is counted all the same.
 #[test]
 fn a_budget_is_kept_beside_a_property_whose_least_is_not_known() {
