@@ -181,8 +181,13 @@ impl GrammarMatcher {
         let Grammar { parser, ending, tokens } = &self.grammar;
         self.parser = parser.deep_clone();
         self.state = State::Running;
+        // Each has the time that it had when it came.
         for token in &self.taken {
-            self.state = match caught(|| take(&mut self.parser, *token)) {
+            let taken = caught(|| {
+                tokens.refuel(&mut self.parser);
+                take(&mut self.parser, *token)
+            });
+            self.state = match taken {
                 Ok(false) => continue,
                 Ok(true) => State::Complete,
                 Err(_) => State::Failed,
