@@ -12,6 +12,8 @@ use std::task::{Context, Poll, Wake, Waker};
 
 use futures::task::AtomicWaker;
 use hyper::rt::Executor;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
 
 /// In a row, before other tasks have their turn.
 const MAX_POLLS: usize = 8;
@@ -28,13 +30,16 @@ pub(crate) async fn without_self_wakes<F: Future>(future: F) -> F::Output {
     poll_fn(|context| wakes.poll(future.as_mut(), &waker, context)).await
 }
 
-/// Runs a client's futures on Tokio.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct WithoutSelfWakes;
+/// Runs what a connection consists of, until it is cut.
+#[derive(Debug, Clone)]
+pub(crate) struct WithoutSelfWakes {
+    pub(crate) tasks: TaskTracker,
+    pub(crate) cut: CancellationToken,
+}
 
 impl<F: Future<Output = ()> + Send + 'static> Executor<F> for WithoutSelfWakes {
     fn execute(&self, future: F) {
-        tokio::spawn(without_self_wakes(future));
+        self.tasks.spawn(self.cut.clone().run_until_cancelled_owned(without_self_wakes(future)));
     }
 }
 

@@ -261,8 +261,9 @@ impl Background {
             gateway,
             secret: config.secret.clone(),
             ready_changed: Arc::new(watch::Sender::new(0)),
+            tasks: tasks.clone(),
         };
-        let registry = Arc::new(Registry::new(options, tasks.clone(), cancel.clone()));
+        let registry = Arc::new(Registry::new(options, cancel.clone()));
         tasks.spawn(client.run(cancel.clone()));
         tasks.spawn(background::follow_config(
             snapshots,

@@ -2,7 +2,8 @@
 //!
 //! The worker's step loop (stop matcher, text, sessions, execution records) on a simulated device whose steps take no
 //! time, with 256 running sequences and requests that come, grow, stop, end and are cancelled all the time. Prints the
-//! time from one submission to the next over 10,000 steps, and fails if its 99th percentile is not below 100 µs.
+//! time from one submission to the next in five rounds of 10,000 steps each, and fails if the middle one of their 99th
+//! percentiles is not below 100 µs: one round can meet more than its share of the machine's own interruptions.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::print_stdout, clippy::allow_attributes)]
 
 use std::process::ExitCode;
@@ -30,7 +31,9 @@ const MODEL: &[u8] = include_bytes!("../../text/tests/fixtures/smollm2.model_tex
 static GLOBAL: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 const LIMIT: Duration = Duration::from_micros(100);
+/// Of a round.
 const STEPS: usize = 10_000;
+const ROUNDS: usize = 5;
 /// Enough for the first sequences to end and for the pool to be full of cached prefixes.
 const WARM_UP_STEPS: usize = 2_000;
 const SEATS: u32 = 256;
@@ -68,24 +71,34 @@ fn main() -> ExitCode {
 }
 
 fn report(laps: Laps, ended: Ended) -> ExitCode {
-    let rows = laps.rows as f64 / STEPS as f64;
-    println!("step loop, {STEPS} steps of {rows:.1} rows on average; ended since the start: {ended:?}");
-    let mut times = laps.times;
-    times.sort_unstable();
-    let at = |permille: usize| times[(times.len() - 1) * permille / 1000];
-    let us = |permille| at(permille).as_secs_f64() * 1e6;
+    let Laps { mut times, rows } = laps;
+    let rows = rows as f64 / times.len() as f64;
     println!(
-        "host time between two submissions: p50 {:.1} us, p90 {:.1} us, p99 {:.1} us, max {:.1} us",
-        us(500),
-        us(900),
-        us(990),
-        us(1000)
+        "step loop, {ROUNDS} rounds of {STEPS} steps, of {rows:.1} rows on average; ended since the start: {ended:?}"
     );
-    if at(990) < LIMIT {
+    println!("host time between two submissions, us:");
+    let mut rounds: Vec<Duration> = times.chunks_exact_mut(STEPS).map(round).collect();
+    rounds.sort_unstable();
+    let middle = rounds[ROUNDS / 2];
+    println!("middle of the rounds' 99th percentiles: {:.1}", us(middle));
+    if middle < LIMIT {
         return ExitCode::SUCCESS;
     }
-    println!("MISSED: the 99th percentile is to be below {LIMIT:?}");
+    println!("MISSED: it is to be below {LIMIT:?}");
     ExitCode::FAILURE
+}
+
+/// Prints a round, and tells its 99th percentile.
+fn round(times: &mut [Duration]) -> Duration {
+    times.sort_unstable();
+    let at = |permille: usize| times[(times.len() - 1) * permille / 1000];
+    let [p50, p90, p99, max] = [500, 900, 990, 1000].map(|permille| us(at(permille)));
+    println!("  p50 {p50:.1}, p90 {p90:.1}, p99 {p99:.1}, max {max:.1}");
+    at(990)
+}
+
+fn us(time: Duration) -> f64 {
+    time.as_secs_f64() * 1e6
 }
 
 /// What the gateways saw end.
@@ -214,7 +227,7 @@ struct Stopwatch {
 impl Stopwatch {
     fn new(device: SimExecutor, enough: Arc<AtomicBool>) -> (Self, Receiver<Laps>) {
         let (done, receiver) = channel();
-        let laps = Laps { times: Vec::with_capacity(STEPS), rows: 0 };
+        let laps = Laps { times: Vec::with_capacity(ROUNDS * STEPS), rows: 0 };
         (Self { device, steps: 0, last: Instant::now(), laps, enough, done }, receiver)
     }
 
@@ -222,10 +235,10 @@ impl Stopwatch {
         let now = Instant::now();
         let last = std::mem::replace(&mut self.last, now);
         self.steps += 1;
-        if (WARM_UP_STEPS..WARM_UP_STEPS + STEPS).contains(&self.steps) {
+        if self.steps > WARM_UP_STEPS && self.laps.times.len() < ROUNDS * STEPS {
             self.laps.times.push(now - last);
             self.laps.rows += rows;
-        } else if self.steps == WARM_UP_STEPS + STEPS {
+        } else if self.steps == WARM_UP_STEPS + ROUNDS * STEPS + 1 {
             self.done.send(std::mem::take(&mut self.laps)).unwrap();
             self.enough.store(true, Ordering::Relaxed);
         }

@@ -11,6 +11,7 @@ use parking_lot::Mutex;
 use tokio::sync::{mpsc, watch};
 use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
 use tonic::service::interceptor::InterceptedService;
 use tonic::transport::{Channel, Endpoint};
 use weir_schemas::ids::{GatewayId, WorkerId};
@@ -49,6 +50,8 @@ pub(crate) struct LinkOptions {
     pub(crate) secret: InternalSecret,
     /// Told whenever what is ready where may have changed.
     pub(crate) ready_changed: Arc<watch::Sender<u64>>,
+    /// Owns the links and their connections.
+    pub(crate) tasks: TaskTracker,
 }
 
 /// Why a link broke.
@@ -233,13 +236,15 @@ impl Link {
 
     /// One connection's life; `Ok` when retired and empty.
     async fn follow(&self, wait: &mut Duration) -> Result<(), LinkError> {
+        let cut = CancellationToken::new();
+        let _cut_at_the_end = cut.clone().drop_guard();
         let channel = Endpoint::from_shared(self.address.clone())?
             .connect_timeout(CONNECT_TIMEOUT)
             .http2_keep_alive_interval(KEEP_ALIVE.0)
             .keep_alive_timeout(KEEP_ALIVE.1)
             .keep_alive_while_idle(true)
             .tcp_nodelay(true)
-            .executor(WithoutSelfWakes)
+            .executor(WithoutSelfWakes { tasks: self.options.tasks.clone(), cut: cut.clone() })
             .connect()
             .await?;
         let mut client = WorkerClient::with_interceptor(channel, self.options.secret.attach())

@@ -7,7 +7,6 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
-use tokio_util::task::TaskTracker;
 use weir_schemas::config_snapshot::Alias;
 use weir_schemas::ids::{VersionId, WorkerId};
 use weir_schemas::rpc::worker::{Class, Generate, VersionLoad};
@@ -56,7 +55,6 @@ pub(crate) struct Registry {
     options: LinkOptions,
     links: Mutex<HashMap<WorkerId, Arc<Link>>>,
     load_times: Mutex<HashMap<VersionId, LoadTime>>,
-    tasks: TaskTracker,
     cancel: CancellationToken,
 }
 
@@ -69,8 +67,8 @@ struct LoadTime {
 
 impl Registry {
     /// Links end when `cancel` is.
-    pub(crate) fn new(options: LinkOptions, tasks: TaskTracker, cancel: CancellationToken) -> Self {
-        Self { options, links: Mutex::default(), load_times: Mutex::default(), tasks, cancel }
+    pub(crate) fn new(options: LinkOptions, cancel: CancellationToken) -> Self {
+        Self { options, links: Mutex::default(), load_times: Mutex::default(), cancel }
     }
 
     /// Told whenever what is ready where may have changed.
@@ -93,7 +91,7 @@ impl Registry {
         for replica in config.replicas() {
             links.entry(replica.worker).or_insert_with(|| {
                 let link = Arc::new(Link::new(replica.worker, replica.address.clone(), self.options.clone()));
-                self.tasks.spawn(link.clone().run(self.cancel.clone()));
+                self.options.tasks.spawn(link.clone().run(self.cancel.clone()));
                 link
             });
         }
