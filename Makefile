@@ -29,8 +29,9 @@ check: ## Formatting, lints, tidiness, CUDA kernels, licences
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --release --workspace --all-targets -- -D warnings
 	$(CARGO) test --release -p weir-tests --test tidy
-	@if deploy/setup/nvcc.sh >/dev/null; then data-plane/kernels/compile.sh; \
-	else echo "check: there is no CUDA compiler; the CUDA kernels were not compiled for a GPU"; fi
+	$(CARGO) check --release --workspace --no-default-features
+	@deploy/setup/nvcc.sh >/dev/null
+	data-plane/kernels/compile.sh
 	@if $(CARGO) deny --version >/dev/null 2>&1; then $(CARGO) deny check; \
 	else echo "check: cargo-deny is not installed; licences and advisories were not checked"; fi
 

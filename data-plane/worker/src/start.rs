@@ -85,9 +85,7 @@ pub enum StartError {
     #[error("the worker's record log is not usable")]
     RecordLog(#[source] LogError),
     /// A GPU was asked for.
-    #[error(
-        "worker.device is cuda, and device worker.cuda.ordinal cannot be used; auto or cpu would serve from the CPU"
-    )]
+    #[error("worker.device is cuda, and the GPU cannot be used; auto or cpu would serve from the CPU")]
     NoGpu(#[source] NoGpu),
     /// The transport to the ledger cannot be made.
     #[error("records cannot be sent to the ledger at {endpoint}")]

@@ -37,13 +37,21 @@ pub(super) fn load(
 }
 
 /// Whether there are kernels to load: the build's, or a compiler for them.
-pub(super) fn can_be_had() -> bool {
-    FATBIN.is_some() || has_compiler()
+pub(super) fn check_can_be_had() -> Result<(), ProbeError> {
+    if FATBIN.is_some() { Ok(()) } else { check_compiler() }
 }
 
-fn has_compiler() -> bool {
+fn check_compiler() -> Result<(), ProbeError> {
     // SAFETY: loads the library by its well-known names.
-    unsafe { nvrtc::is_culib_present() }
+    if !unsafe { nvrtc::is_culib_present() } {
+        return Err(ProbeError::NoKernels);
+    }
+    // SAFETY: the library is present; the symbol's address is only looked at.
+    let is_missing = |symbol: &&str| unsafe { nvrtc::culib().get::<*const ()>(symbol.as_bytes()) }.is_err();
+    match SYMBOLS.into_iter().find(is_missing) {
+        Some(symbol) => Err(ProbeError::BrokenCompiler { symbol }),
+        None => Ok(()),
+    }
 }
 
 fn refused(error: DriverError) -> CudaError {
@@ -52,14 +60,7 @@ fn refused(error: DriverError) -> CudaError {
 
 /// Compiles the kernels for a device with NVRTC, which has to be installed, and loads them.
 pub(super) fn compile(context: &Arc<CudaContext>, info: &DeviceInfo) -> Result<Arc<CudaModule>, CudaError> {
-    if !has_compiler() {
-        return Err(ProbeError::NoKernels.into());
-    }
-    // SAFETY: the library is present; the symbol's address is only looked at.
-    let is_missing = |symbol: &&str| unsafe { nvrtc::culib().get::<*const ()>(symbol.as_bytes()) }.is_err();
-    if let Some(symbol) = SYMBOLS.into_iter().find(is_missing) {
-        return Err(CudaError::Image(format!("NVRTC is installed and lacks `{symbol}`")));
-    }
+    check_compiler()?;
     let (major, minor) = info.compute_capability;
     let options = vec![format!("--gpu-architecture=compute_{major}{minor}"), "--std=c++17".to_owned()];
     let options = CompileOptions { options, ..CompileOptions::default() };

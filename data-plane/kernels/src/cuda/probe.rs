@@ -121,9 +121,17 @@ pub enum ProbeError {
         "this build has no compiled kernels (make kernels), and NVRTC, which could compile them, is not installed"
     )]
     NoKernels,
+    /// Nothing to run on it, either.
+    #[error(
+        "this build has no compiled kernels (make kernels), and NVRTC, which could compile them, lacks `{symbol}`: it is too old, or broken"
+    )]
+    BrokenCompiler {
+        /// The first symbol that was missed.
+        symbol: &'static str,
+    },
     /// A driver without a device.
     #[error(
-        "the NVIDIA driver finds no device number {ordinal}, of {count}; CUDA_VISIBLE_DEVICES may hide some"
+        "the NVIDIA driver finds {count} devices, counted from 0, and number {ordinal} was asked for (worker.cuda.ordinal); CUDA_VISIBLE_DEVICES may hide some"
     )]
     NoDevice {
         /// The device that was asked for.
@@ -177,7 +185,7 @@ pub fn probe(ordinal: usize) -> Result<DeviceInfo, ProbeError> {
     let index = i32::try_from(ordinal).ok().filter(|index| *index < count);
     let index = index.ok_or(ProbeError::NoDevice { ordinal, count })?;
     let device = result::device::get(index).map_err(|error| failed("cuDeviceGet", error))?;
-    let name = result::device::get_name(device).map_err(|error| failed("cuDeviceGetName", error))?;
+    let name = device_name(device)?;
     let attribute = |attribute| {
         // SAFETY: the device is one that the driver gave.
         unsafe { result::device::get_attribute(device, attribute) }
@@ -194,9 +202,8 @@ pub fn probe(ordinal: usize) -> Result<DeviceInfo, ProbeError> {
     // SAFETY: as above.
     let memory_bytes = unsafe { result::device::total_mem(device) };
     let memory_bytes = memory_bytes.map_err(|error| failed("cuDeviceTotalMem", error))? as u64;
-    if !image::can_be_had() {
-        return Err(ProbeError::NoKernels);
-    }
+    image::check_can_be_had()?;
+    open_and_close(device)?;
     Ok(DeviceInfo { ordinal, name, compute_capability, memory_bytes, driver_version: version })
 }
 
@@ -211,6 +218,26 @@ fn why_not_loaded(name: &CStr) -> String {
     unsafe { CStr::from_ptr(libc::dlerror()) }.to_string_lossy().into_owned()
 }
 
+/// At most 127 bytes. cudarc's own panics where the driver writes no end.
+fn device_name(device: sys::CUdevice) -> Result<String, ProbeError> {
+    let mut name = [0_u8; 128];
+    // SAFETY: writes less than the buffer's length, so that its last byte stays zero.
+    let result = unsafe { sys::cuDeviceGetName(name.as_mut_ptr().cast(), 127, device) };
+    result.result().map_err(|error| failed("cuDeviceGetName", error))?;
+    let name = name.split(|byte| *byte == 0).next().unwrap_or_default();
+    Ok(String::from_utf8_lossy(name).into_owned())
+}
+
+/// A device can be seen and still not be had: its memory is full, or another process has it for itself.
+fn open_and_close(device: sys::CUdevice) -> Result<(), ProbeError> {
+    // SAFETY: the device is one that the driver gave.
+    unsafe { result::primary_ctx::retain(device) }
+        .map_err(|error| failed("cuDevicePrimaryCtxRetain", error))?;
+    // SAFETY: retained a moment ago.
+    unsafe { result::primary_ctx::release(device) }
+        .map_err(|error| failed("cuDevicePrimaryCtxRelease", error))
+}
+
 fn driver_version() -> Result<i32, ProbeError> {
     let mut version = 0;
     // SAFETY: writes one int through a pointer to one.
@@ -220,5 +247,8 @@ fn driver_version() -> Result<i32, ProbeError> {
 }
 
 fn failed(call: &'static str, error: DriverError) -> ProbeError {
-    ProbeError::Driver { call, message: error.to_string() }
+    // cudarc writes `DriverError(CODE, "words")`.
+    let text = error.to_string();
+    let message = text.strip_prefix("DriverError(").and_then(|text| text.strip_suffix(')')).unwrap_or(&text);
+    ProbeError::Driver { call, message: message.to_owned() }
 }

@@ -27,6 +27,11 @@ impl Fixture {
         Self::with_kernels(&[])
     }
 
+    /// How many products cuBLASLt was asked for.
+    pub(crate) fn products_of_the_library(&self) -> u64 {
+        self.stand_in.calls("cublasLtMatmul")
+    }
+
     /// The same with kernels that take the place of those of their names.
     pub(crate) fn with_kernels(sources: &[&Path]) -> Self {
         let stand_in = StandIn::load_with(sources);

@@ -73,6 +73,11 @@ WEIR_CONTROL void weir_stand_in_set_driver_version(int version) {
     driver().settings.driver_version = version;
 }
 
+WEIR_CONTROL void weir_stand_in_refuse_context(int error) {
+    std::lock_guard guard(driver().mutex);
+    driver().settings.context_error = error;
+}
+
 WEIR_CONTROL void weir_stand_in_set_capability(int major, int minor) {
     std::lock_guard guard(driver().mutex);
     driver().settings.capability_major = major;

@@ -58,6 +58,7 @@ struct Settings {
     int devices = 1;
     int driver_version = 13000;
     int capability_major = 9, capability_minor = 0;
+    int context_error = 0;  // of opening a device
     Schedule schedule;
     bool check_memory = true;
     // The launch with this number, counted from 0 since the last reset, fails with this error: at once, or when it runs.

@@ -141,6 +141,7 @@ WEIR_API cuDevicePrimaryCtxRetain(void** context, int device) {
     Call call("cuDevicePrimaryCtxRetain");
     if (!driver().initialized) return NOT_INITIALIZED;
     if (device < 0 || device >= int(sizeof contexts)) return INVALID_DEVICE;
+    if (const int error = driver().settings.context_error) return error;
     *context = &contexts[device];
     return device_error(device);
 }

@@ -220,6 +220,12 @@ impl StandIn {
         unsafe { symbol::<unsafe extern "C" fn(c_int, c_int)>("weir_stand_in_set_capability")(major, minor) }
     }
 
+    /// Opening a device fails with this error of the driver, or not any more (0).
+    pub fn refuse_context(&self, error: i32) {
+        // SAFETY: the function's type is that of control.cpp.
+        unsafe { symbol::<unsafe extern "C" fn(c_int)>("weir_stand_in_refuse_context")(error) }
+    }
+
     /// Bytes of memory that the device has in all, 1 GiB at first.
     pub fn set_memory(&self, bytes: usize) {
         if !self.is_loaded {

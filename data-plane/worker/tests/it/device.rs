@@ -118,8 +118,12 @@ async fn auto_is_the_gpu_where_one_can_be_used_and_the_cpu_elsewhere() {
     stand_in.set_driver_version(13_000);
     stand_in.set_capability(7, 5);
     chosen("cpu", "compute capability 7.5").await;
+    stand_in.set_capability(9, 0);
+    stand_in.refuse_context(2);
+    chosen("cpu", "cuDevicePrimaryCtxRetain says CUDA_ERROR_OUT_OF_MEMORY").await;
+    stand_in.refuse_context(0);
     stand_in.set_devices(0);
-    chosen("cpu", "no device").await;
+    chosen("cpu", "finds 0 devices").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
