@@ -88,6 +88,8 @@ pub(crate) struct CompletionRequest {
     pub(crate) stream: bool,
     pub(crate) include_usage: bool,
     pub(crate) tier: Tier,
+    /// The answer says which it had.
+    pub(crate) names_tier: bool,
     /// The client's own `metadata.request_id`.
     pub(crate) client_request_id: Option<String>,
 }

@@ -2,7 +2,7 @@
 
 use weir_text::{AnswerParser, CallableTools, TextModel};
 
-use crate::openai::{CompletionRequest, Input};
+use crate::openai::{CompletionRequest, Input, ToolChoice};
 
 /// What reads the answer: a chat's, where the model may think or call. Without it all text is content.
 pub(crate) fn parser(
@@ -15,6 +15,7 @@ pub(crate) fn parser(
     let tools = (!callable.is_empty()).then(|| CallableTools {
         names: callable.iter().map(|tool| tool.name.clone()).collect(),
         parallel: request.tools.parallel,
+        required: matches!(request.tools.choice, ToolChoice::Required | ToolChoice::Named(_)),
     });
     (form.thinks() || tools.is_some()).then(|| AnswerParser::new(form, opens_thought, tools))
 }

@@ -36,6 +36,8 @@ pub struct CallableTools {
     pub names: Vec<String>,
     /// Without it, what follows the first call is dropped.
     pub parallel: bool,
+    /// The whole answer is calls: what the end of the text leaves of one that has no name yet is no content.
+    pub required: bool,
 }
 
 impl AnswerParser {

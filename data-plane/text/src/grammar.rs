@@ -79,18 +79,23 @@ impl Grammar {
             let mut parser = matcher::caught(|| tokens.parser(source))?;
             parser.start_without_prompt();
             let ending = matcher::caught(|| Ok(Ending::of(&mut parser, &tokens)));
-            Ok((!matcher::is_exhausted(&parser)).then_some((parser, ending)))
+            if matcher::is_exhausted(&parser) {
+                return Ok(Err(GrammarError::TooComplex));
+            }
+            let ending = ending.ok().flatten().map(Arc::new);
+            let grammar = Self { parser, ending, tokens: Arc::clone(&tokens) };
+            let may_begin = GrammarMatcher::new(grammar.clone(), None).mask().iter().any(|word| *word != 0);
+            Ok(if may_begin { Ok(grammar) } else { Err(GrammarError::NoAnswer) })
         };
         let compiled = std::thread::scope(|scope| {
             let thread = std::thread::Builder::new().stack_size(COMPILE_STACK_BYTES);
             thread.spawn_scoped(scope, compile).map(std::thread::ScopedJoinHandle::join)
         });
-        let (parser, ending) = match compiled {
-            Ok(Ok(Ok(Some(parts)))) => parts,
-            Ok(Ok(Err(error))) => return Err(error::of_compiler(&error)),
-            Ok(Ok(Ok(None)) | Err(_)) | Err(_) => return Err(GrammarError::TooComplex),
-        };
-        Ok(Self { parser, ending: ending.ok().flatten().map(Arc::new), tokens })
+        match compiled {
+            Ok(Ok(Ok(outcome))) => outcome,
+            Ok(Ok(Err(error))) => Err(error::of_compiler(&error)),
+            Ok(Err(_)) | Err(_) => Err(GrammarError::TooComplex),
+        }
     }
 
     /// Tokens of a shortest answer, the one that ends it included: no budget below it can be kept. An upper bound, since

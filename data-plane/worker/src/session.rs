@@ -1,13 +1,14 @@
 //! One gateway's session: what goes back to it, and which of its requests a load report already includes.
 //!
-//! The step loop never waits for a gateway: the outbound buffer is bounded, and a gateway that lets it fill up is
-//! disconnected. A request that is cancelled, or whose session is closed, tells the step loop that has it, which looks
+//! The outbound buffer is bounded. While a gateway that has let it fill up still reads, the engine waits for it, as it would
+//! only compute what then waits elsewhere; one that takes nothing for a second is disconnected. A request that is cancelled, or whose session is closed, tells the step loop that has it, which looks
 //! before each step.
 
 use std::collections::BTreeSet;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::sync::mpsc;
@@ -15,9 +16,12 @@ use tokio_util::sync::CancellationToken;
 use weir_engine::SequenceId;
 use weir_schemas::rpc::worker::StepMessage;
 
-/// Messages, one a step, that may wait for a gateway: some twenty seconds of steps of a small model. A gateway
-/// drains into buffers of its own; one that is this far behind is gone or broken.
+/// Messages, one a step, that may wait for a gateway: some twenty seconds of steps of a small model.
 pub(crate) const OUTBOUND_MESSAGES_MAX: usize = 1024;
+/// A gateway drains into buffers of its own; one that takes no message for so long is gone or broken.
+const PATIENCE: Duration = Duration::from_secs(1);
+/// Between two looks at a full buffer.
+const LOOK_AGAIN: Duration = Duration::from_millis(1);
 
 /// A session's shared state. The step loops and the RPC task hold it.
 #[derive(Debug)]
@@ -123,25 +127,28 @@ impl Session {
         (Arc::new(session), receiver)
     }
 
-    /// Queues one step's updates. Never waits: a full buffer ends the session.
-    pub(crate) fn send(&self, message: StepMessage) {
-        let sent = match &*self.outbound.lock() {
-            Some(outbound) => outbound.try_send(message),
-            None => return,
-        };
-        match sent {
-            Ok(()) => {}
-            Err(mpsc::error::TrySendError::Full(_)) => {
-                tracing::warn!(
-                    gateway = self.gateway,
-                    limit = OUTBOUND_MESSAGES_MAX,
-                    "the gateway does not read its session; disconnecting it"
-                );
-                self.cut.cancel();
-                self.close();
+    /// Queues one step's updates. Waits for [`PATIENCE`] at a full buffer; then ends the session.
+    pub(crate) fn send(&self, mut message: StepMessage) {
+        let looks = PATIENCE.as_millis() / LOOK_AGAIN.as_millis();
+        for _ in 0..looks {
+            let sent = match &*self.outbound.lock() {
+                Some(outbound) => outbound.try_send(message),
+                None => return,
+            };
+            match sent {
+                Ok(()) => return,
+                Err(mpsc::error::TrySendError::Closed(_)) => return self.close(),
+                Err(mpsc::error::TrySendError::Full(unsent)) => message = unsent,
             }
-            Err(mpsc::error::TrySendError::Closed(_)) => self.close(),
+            std::thread::sleep(LOOK_AGAIN);
         }
+        tracing::warn!(
+            gateway = self.gateway,
+            limit = OUTBOUND_MESSAGES_MAX,
+            "the gateway does not read its session; disconnecting it"
+        );
+        self.cut.cancel();
+        self.close();
     }
 
     /// Ends the session: its sequences are cancelled before the next step of their engine, and its reader gets what
@@ -283,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reader_that_takes_nothing_is_disconnected_and_nobody_waits() {
+    fn a_reader_that_takes_nothing_is_disconnected() {
         let (session, mut receiver) = Session::new(0, "gtw_x".into());
         for _ in 0..OUTBOUND_MESSAGES_MAX {
             session.send(StepMessage::default());
@@ -296,6 +303,25 @@ mod tests {
             queued += 1;
         }
         assert_eq!(queued, OUTBOUND_MESSAGES_MAX);
+    }
+
+    #[test]
+    fn a_reader_that_is_slow_is_waited_for() {
+        let (session, mut receiver) = Session::new(0, "gtw_x".into());
+        let reader = std::thread::spawn(move || {
+            let mut read = 0;
+            while receiver.blocking_recv().is_some() {
+                read += 1;
+                std::thread::sleep(Duration::from_micros(20));
+            }
+            read
+        });
+        for _ in 0..5 * OUTBOUND_MESSAGES_MAX {
+            session.send(StepMessage::default());
+        }
+        assert!(!session.closed.is_cancelled());
+        session.close();
+        assert_eq!(reader.join().unwrap(), 5 * OUTBOUND_MESSAGES_MAX);
     }
 
     #[test]

@@ -10,6 +10,7 @@ use axum::http::{HeaderMap, HeaderValue, header};
 use axum::response::Response;
 use bytes::Bytes;
 use futures::stream;
+use weir_schemas::records::Tier;
 
 use super::openai_error::ErrorBody;
 use super::router::{Edge, RequestName};
@@ -63,6 +64,10 @@ pub(super) async fn create(
         n: request.n as usize,
         has_logprobs: request.logprobs.is_some(),
         include_usage: request.include_usage,
+        service_tier: request.names_tier.then_some(match request.tier {
+            Tier::Interactive => "default",
+            Tier::Batch => "flex",
+        }),
     };
     let project = project(&parts.headers);
     let idempotency_key_hash = key.as_ref().map(IdempotencyKey::charge_hash);

@@ -88,6 +88,8 @@ pub(crate) struct Asked {
     pub(crate) n: usize,
     pub(crate) has_logprobs: bool,
     pub(crate) include_usage: bool,
+    /// In OpenAI's words, in a chat that asked for one.
+    pub(crate) service_tier: Option<&'static str>,
 }
 
 /// Writes one answer's bodies and chunks.
@@ -111,6 +113,8 @@ struct Envelope<'a, C> {
     model: &'a str,
     choices: &'a [C],
     system_fingerprint: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    service_tier: Option<&'static str>,
     /// Absent unless asked for; then null in every chunk but the last.
     #[serde(skip_serializing_if = "Option::is_none")]
     usage: Option<Option<Usage>>,
@@ -316,6 +320,7 @@ impl AnswerWriter {
             model: &self.asked.model,
             choices,
             system_fingerprint: &self.fingerprint,
+            service_tier: self.asked.service_tier.filter(|_| self.asked.endpoint == Endpoint::Chat),
             usage,
         }
     }

@@ -14,14 +14,11 @@ const NOT_YET: &[NotYet] = &[
     NotYet { name: "functions", neutral: &["[]"], hint: "; use 'tools'" },
     NotYet { name: "function_call", neutral: &["\"none\"", "\"auto\""], hint: "; use 'tool_choice'" },
     NotYet { name: "modalities", neutral: &["[\"text\"]"], hint: " except as text" },
-    NotYet { name: "store", neutral: &["false"], hint: "" },
     NotYet { name: "audio", neutral: &[], hint: "" },
     NotYet { name: "prediction", neutral: &[], hint: "" },
     NotYet { name: "reasoning_effort", neutral: &[], hint: "" },
     NotYet { name: "verbosity", neutral: &[], hint: "" },
     NotYet { name: "web_search_options", neutral: &[], hint: "" },
-    NotYet { name: "safety_identifier", neutral: &[], hint: "" },
-    NotYet { name: "prompt_cache_key", neutral: &[], hint: "; prefixes are cached without it" },
     NotYet { name: "prompt_cache_retention", neutral: &[], hint: "" },
 ];
 

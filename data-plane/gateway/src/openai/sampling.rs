@@ -30,6 +30,7 @@ pub(super) struct Common {
     stream: bool,
     include_usage: bool,
     tier: Tier,
+    names_tier: bool,
     client_request_id: Option<String>,
 }
 
@@ -55,6 +56,7 @@ impl Common {
             stream: self.stream,
             include_usage: self.include_usage,
             tier: self.tier,
+            names_tier: self.names_tier,
             client_request_id: self.client_request_id,
         }
     }
@@ -70,9 +72,16 @@ pub(super) fn common(parameters: &mut Parameters<'_>) -> Result<Common, Paramete
         None => false,
     };
     let include_usage = stream_options(parameters, stream)?;
-    if let Some(user) = parameters.take("user") {
-        user.label(MAX_LABEL_CHARS)?;
+    // Checked, and of no effect: nothing is stored, and prefixes are cached by what they are.
+    for name in ["user", "safety_identifier", "prompt_cache_key"] {
+        if let Some(label) = parameters.take(name) {
+            label.label(MAX_LABEL_CHARS)?;
+        }
     }
+    if let Some(store) = parameters.take("store") {
+        store.boolean()?;
+    }
+    let (tier, names_tier) = tier(parameters)?;
     Ok(Common {
         model,
         sampling: sampling(parameters)?,
@@ -90,7 +99,8 @@ pub(super) fn common(parameters: &mut Parameters<'_>) -> Result<Common, Paramete
         },
         stream,
         include_usage,
-        tier: tier(parameters)?,
+        tier,
+        names_tier,
         client_request_id: match parameters.take("metadata") {
             Some(metadata) => request_id_of(metadata)?,
             None => None,
@@ -196,18 +206,22 @@ fn stream_options(parameters: &mut Parameters<'_>, stream: bool) -> Result<bool,
     Ok(include_usage)
 }
 
-fn tier(parameters: &mut Parameters<'_>) -> Result<Tier, ParameterError> {
+/// With whether it was asked for in OpenAI's words, who then tell it in the answer.
+fn tier(parameters: &mut Parameters<'_>) -> Result<(Tier, bool), ParameterError> {
     let mut named = |name: &str| -> Result<Option<Tier>, ParameterError> {
         let Some(parameter) = parameters.take(name) else { return Ok(None) };
         match parameter.string()?.as_str() {
             "interactive" => Ok(Some(Tier::Interactive)),
             "batch" => Ok(Some(Tier::Batch)),
             // OpenAI's own words for "as the project is set up".
-            "auto" | "default" if name == "service_tier" => Ok(Some(Tier::Interactive)),
+            "auto" | "default" | "priority" if name == "service_tier" => Ok(Some(Tier::Interactive)),
             "flex" if name == "service_tier" => Ok(Some(Tier::Batch)),
             _ => {
-                let message =
-                    format!("Invalid value for '{name}'. Supported values are: 'interactive' and 'batch'.");
+                let more =
+                    if name == "service_tier" { ", 'auto', 'default', 'priority', 'flex'" } else { "" };
+                let message = format!(
+                    "Invalid value for '{name}'. Supported values are: 'interactive', 'batch'{more}."
+                );
                 Err(ParameterError::invalid(name, message))
             }
         }
@@ -217,7 +231,7 @@ fn tier(parameters: &mut Parameters<'_>) -> Result<Tier, ParameterError> {
             let message = "'priority' and 'service_tier' contradict each other.".into();
             Err(ParameterError::invalid("priority", message))
         }
-        (a, b) => Ok(a.or(b).unwrap_or(Tier::Interactive)),
+        (a, b) => Ok((a.or(b).unwrap_or(Tier::Interactive), b.is_some())),
     }
 }
 

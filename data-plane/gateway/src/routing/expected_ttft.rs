@@ -34,7 +34,7 @@ pub(crate) struct Expected {
     pub(crate) prefill_ms: f64,
     /// There is no seat for it.
     pub(crate) is_full: bool,
-    /// Sequences that wait for a seat there and are not behind it, as far as is known.
+    /// Sequences that want a seat before it and find none, as far as is known.
     pub(crate) queue_depth: u64,
 }
 
@@ -90,7 +90,8 @@ pub(crate) fn expect(
         wait_ms: prefill_ms(ahead.prefill_tokens + ahead.sent_tokens) + seat_ms.max(page_ms),
         prefill_ms: prefill_ms(prompt_tokens),
         is_full: seats_short > 0,
-        queue_depth: ahead.waiting,
+        // Of those that were sent since the report, some find a seat.
+        queue_depth: ahead.waiting.min(seats_short.saturating_sub(1)),
     }
 }
 
@@ -174,6 +175,17 @@ mod tests {
         full(&mut load);
         let depths =
             [Class::Interactive, Class::Batch].map(|class| expect(&load, sent, class, 0, 1.0).queue_depth);
-        assert_eq!(depths, [2, 7]);
+        assert_eq!(depths, [0, 7]);
+        load.running_batch = 0;
+        assert_eq!(expect(&load, sent, Class::Interactive, 0, 1.0).queue_depth, 2);
+        // The seats that are left go to the first of those that were sent.
+        let burst =
+            SentSince { interactive: Sent { sequences: 8, prompt_tokens: 0 }, ..SentSince::default() };
+        let of_burst = |running| {
+            let load = VersionLoad { running, ..idle() };
+            let expected = expect(&load, burst, Class::Interactive, 0, 1.0);
+            (expected.is_full, expected.queue_depth)
+        };
+        assert_eq!([0, 1, 8].map(of_burst), [(true, 0), (true, 1), (true, 8)]);
     }
 }

@@ -52,7 +52,7 @@ impl Arrivals {
 pub(crate) struct Taken {
     /// What the text says.
     pub(crate) said: Vec<AnswerEvent>,
-    /// It called a tool, now or before.
+    /// It called a tool, now or before, and no call is unfinished.
     pub(crate) has_called: bool,
     /// Of the tokens that arrived with it, if they were asked for.
     pub(crate) logprobs: Vec<TokenLogprob>,
@@ -75,7 +75,9 @@ struct Inner {
     /// `None`: all text is content.
     parser: Option<AnswerParser>,
     said: Vec<AnswerEvent>,
+    /// Calls that are complete.
     has_called: bool,
+    is_calling: bool,
     logprobs: Vec<TokenLogprob>,
     arrivals: Arrivals,
     end: Option<End>,
@@ -120,7 +122,7 @@ impl Mailbox {
     pub(crate) fn take(&self) -> Taken {
         let mut inner = self.inner.lock();
         let (said, logprobs) = (std::mem::take(&mut inner.said), std::mem::take(&mut inner.logprobs));
-        let has_called = inner.has_called;
+        let has_called = inner.has_called && !inner.is_calling;
         Taken { said, has_called, logprobs, tokens: inner.arrivals.tokens, end: inner.end.clone() }
     }
 
@@ -170,8 +172,13 @@ impl Inner {
         if update.finished.is_some() {
             parser.finish(&mut self.said);
         }
-        let is_call = |event: &AnswerEvent| matches!(event, AnswerEvent::ToolCallBegin { .. });
-        self.has_called |= self.said[told..].iter().any(is_call);
+        for event in &self.said[told..] {
+            match event {
+                AnswerEvent::ToolCallBegin { .. } => self.is_calling = true,
+                AnswerEvent::ToolCallEnd { .. } => (self.has_called, self.is_calling) = (true, false),
+                AnswerEvent::Content(_) | AnswerEvent::Reasoning(_) | AnswerEvent::Arguments { .. } => {}
+            }
+        }
     }
 }
 
@@ -224,7 +231,7 @@ mod tests {
     fn tokens_of_thoughts_are_counted_update_by_update_and_calls_are_seen() {
         let thinks =
             ModelText { chat_template: Some("{{ tools }}<tool_call></think>".into()), ..byte_level() };
-        let tools = CallableTools { names: vec!["f".into()], parallel: true };
+        let tools = CallableTools { names: vec!["f".into()], parallel: true, required: false };
         let parser = AnswerParser::new(&AnswerForm::of(&thinks), false, Some(tools));
         let mailbox = mailbox(Some(parser));
         let finished = Finished::default();
@@ -247,5 +254,21 @@ mod tests {
         );
         assert_eq!((mailbox.arrivals().reasoning_tokens, mailbox.arrivals().tokens), (4, 7));
         assert!(mailbox.take().has_called);
+    }
+
+    /// A stop string, or the length, within the arguments: who acted on them would act on half of them.
+    #[test]
+    fn an_unfinished_call_is_none() {
+        let tools = CallableTools { names: vec!["f".into()], parallel: true, required: true };
+        let parser = AnswerParser::new(&AnswerForm::of(&byte_level()), false, Some(tools));
+        let mailbox = mailbox(Some(parser));
+        let first = "<tool_call>{\"name\": \"f\", \"arguments\": {}}</tool_call>";
+        mailbox.deliver(update(&[1], first, None), Instant::now());
+        assert!(mailbox.take().has_called);
+        let finished = Finished::default();
+        let second = "<tool_call>{\"name\": \"f\", \"arguments\": {\"a\": \"";
+        mailbox.deliver(update(&[2], second, Some(&finished)), Instant::now());
+        let taken = mailbox.take();
+        assert!(!taken.has_called, "{taken:?}");
     }
 }

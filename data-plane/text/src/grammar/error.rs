@@ -22,6 +22,8 @@ pub enum GrammarError {
     Unusable(String),
     #[error("the grammar is too complex to be followed")]
     TooComplex,
+    #[error("no answer begins as the grammar has it, as where a schema refers to itself and nothing else")]
+    NoAnswer,
     #[error("the model has no token that ends an answer")]
     NoEndToken,
 }

@@ -244,7 +244,7 @@ mod tests {
 
     /// Begin, arguments and end as one line, what is held, how much was taken, and how it ended.
     fn read(text: &str) -> (String, String, usize, Outcome) {
-        let tools = CallableTools { names: vec!["f".into(), "é\"".into()], parallel: true };
+        let tools = CallableTools { names: vec!["f".into(), "é\"".into()], parallel: true, required: false };
         let mut sink = Sink { tools, next_index: 0, held: String::new(), events: vec![] };
         let (taken, outcome) = CallObject::new().push(text, &mut sink);
         let line = sink.events.iter().map(|event| match event {

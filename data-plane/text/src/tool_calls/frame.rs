@@ -153,9 +153,13 @@ impl FramedCalls {
         }
     }
 
-    /// What was held is released; white space that only stood behind calls is dropped, and so is an unfinished mark.
+    /// What was held is released; white space that only stood behind calls is dropped, and so is an unfinished mark. A call
+    /// that the end cuts before its name is dropped where its mark, or a call before it, says that it is one.
     pub(super) fn finish(&mut self, pending: &str, sink: &mut Sink) {
+        let is_marked = sink.next_index > 0 || sink.held.trim_start().starts_with(self.frame.open);
         let is_frame = match self.place {
+            _ if sink.tools.required => true,
+            Place::Call(_) => is_marked && !sink.tools.names.is_empty(),
             Place::Blank { start: false } => pending.is_empty(),
             Place::AfterCall => pending.is_empty() || self.frame.close.starts_with(pending),
             _ => false,

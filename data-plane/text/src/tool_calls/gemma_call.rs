@@ -254,7 +254,7 @@ mod tests {
     use crate::answer_parser::{AnswerEvent, CallableTools};
 
     fn read(text: &str) -> (String, Outcome) {
-        let tools = CallableTools { names: vec!["f".into()], parallel: true };
+        let tools = CallableTools { names: vec!["f".into()], parallel: true, required: false };
         let mut sink = Sink { tools, next_index: 0, held: String::new(), events: vec![] };
         let (_, outcome) = GemmaCall::new().push(text, &mut sink);
         let arguments = sink.events.iter().map(|event| match event {

@@ -40,7 +40,7 @@ fn form(template: &str) -> AnswerForm {
 }
 
 fn tools() -> Option<CallableTools> {
-    Some(CallableTools { names: vec!["f".into(), "get_weather".into()], parallel: true })
+    Some(CallableTools { names: vec!["f".into(), "get_weather".into()], parallel: true, required: false })
 }
 
 fn read(mut parser: AnswerParser, pieces: &[&str]) -> Read {
@@ -146,8 +146,8 @@ fn a_call_that_the_length_cut_has_no_end() {
     check(LLAMA3, "{\"name\": \"f\", \"parameters\": {", "{");
     check(MISTRAL, "[TOOL_CALLS][{\"name\": \"f\", \"arguments\": {\"a\": [1,", "{\"a\": [1,");
     check(GEMMA, "<start_function_call>call:f{a:<escape>x<esc", "{\"a\":\"x");
-    let text = "<tool_call>{\"name\": \"f\", \"argum";
-    assert_eq!(whole(HERMES, text), Read { content: text.into(), ..Read::default() });
+    // Nobody can do anything with a call that has no name yet.
+    assert_eq!(whole(HERMES, "<tool_call>{\"name\": \"f\", \"argum"), Read::default());
 }
 
 #[test]
@@ -194,6 +194,24 @@ fn with_one_call_allowed_what_follows_it_is_dropped() {
     let read = read(AnswerParser::new(&form(HERMES), false, one), &[&format!("x{call}y{call}z")]);
     assert_eq!(read.content, "x");
     assert_eq!(read.calls, [("f".to_owned(), "{\"a\": 1}".to_owned(), true)]);
+}
+
+/// An answer that ends anywhere shows nothing of how the model writes its calls.
+#[test]
+fn what_the_end_leaves_of_a_call_is_no_content() {
+    let call = "<tool_call>\n{\"name\": \"f\", \"arguments\": {\"a\": 1}}\n</tool_call>";
+    let two = format!("{call}\n{call}");
+    let required = Some(CallableTools { required: true, ..tools().unwrap() });
+    for end in 0..=two.len() {
+        let of_required = read(AnswerParser::new(&form(HERMES), false, required.clone()), &[&two[..end]]);
+        assert_eq!(of_required.content, "", "{:?}", &two[..end]);
+        let free = read(AnswerParser::new(&form(HERMES), false, tools()), &[&two[..end]]);
+        assert!(!free.content.contains("name"), "{:?}: {}", &two[..end], free.content);
+        assert_eq!(of_required.calls, free.calls);
+    }
+    // What only mentions a mark is content where there need be no call.
+    let mention = "The mark is <tool_call>";
+    assert_eq!(read(AnswerParser::new(&form(HERMES), false, tools()), &[mention]).content, mention);
 }
 
 #[test]

@@ -1,5 +1,5 @@
 //! The owner thread of one engine: take arrivals, step, hand over what is to be recorded and said, repeat. It parks when
-//! there is nothing to do and never waits for a gateway, a file or the network.
+//! there is nothing to do, and waits for files and gateways only where far more than they can take is on its way to them.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -24,7 +24,7 @@ use super::step_clock::{StepClock, Timed};
 use super::{ARRIVALS_MAX, Busy, EngineHandle, EngineStatus, Rates, spawn_guarded};
 use crate::execution::Used;
 use crate::metrics::EngineMetrics;
-use crate::session::CancelQueue;
+use crate::session::{CancelQueue, Session};
 
 struct StepLoop<X: Executor> {
     engine: Engine<Timed<X>, Attempt>,
@@ -32,6 +32,8 @@ struct StepLoop<X: Executor> {
     text: Arc<TextModel>,
     arrivals: mpsc::Receiver<Box<NewAttempt>>,
     next_attempt: u64,
+    /// Sequences that the published load does not count yet.
+    unpublished: Vec<(Arc<Session>, u64)>,
     cancelled: CancelQueue,
     busy: Busy,
     progress_recorded: Instant,
@@ -70,6 +72,7 @@ pub(crate) fn spawn<X: Executor + 'static>(
         arrivals: receiver,
         status: publisher,
         next_attempt: 0,
+        unpublished: Vec::new(),
         cancelled: CancelQueue::default(),
         busy: Busy::new(now),
         progress_recorded: now,
@@ -138,7 +141,7 @@ impl<X: Executor> StepLoop<X> {
             let parcel = &mut self.outbox.parcel;
             match self.engine.add(request, kept) {
                 Ok(id) => {
-                    session.included(handle);
+                    self.unpublished.push((session.clone(), handle));
                     cancel.taken(&self.cancelled, id);
                     if let Some(execution) = execution.take() {
                         parcel.note(Note::Opened(attempt, execution, handles.len()));
@@ -244,6 +247,10 @@ impl<X: Executor> StepLoop<X> {
         };
         self.outbox.metrics.load(&status);
         self.status.send_replace(status);
+        // Only now: who reads the load and what it includes shall miss none of those that came during a step.
+        for (session, handle) in self.unpublished.drain(..) {
+            session.included(handle);
+        }
     }
 }
 

@@ -6,7 +6,14 @@ use super::*;
 use crate::testing_text::byte_level;
 
 fn writer(endpoint: Endpoint, change: impl FnOnce(&mut Asked)) -> AnswerWriter {
-    let mut asked = Asked { endpoint, model: "m".into(), n: 1, has_logprobs: false, include_usage: false };
+    let mut asked = Asked {
+        endpoint,
+        model: "m".into(),
+        n: 1,
+        has_logprobs: false,
+        include_usage: false,
+        service_tier: None,
+    };
     change(&mut asked);
     let text = Arc::new(TextModel::new(byte_level()).unwrap());
     AnswerWriter::new(asked, RequestId::from_u128(5), 7, "sha256:0123456789abcdef", text)

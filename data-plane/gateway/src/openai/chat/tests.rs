@@ -75,6 +75,7 @@ fn every_parameter_arrives() {
             stream: true,
             include_usage: true,
             tier: Tier::Batch,
+            names_tier: true,
             client_request_id: Some("r-1".into()),
         }
     );
@@ -84,7 +85,7 @@ fn every_parameter_arrives() {
 fn neutral_values_of_what_is_not_built_are_accepted() {
     let neutral = json!({
         "n": 1, "logprobs": false, "top_logprobs": 0, "presence_penalty": 0, "frequency_penalty": 0.0, "logit_bias": {},
-        "tools": [], "tool_choice": "none", "response_format": {"type": "text"}, "modalities": ["text"], "store": false,
+        "tools": [], "tool_choice": "none", "response_format": {"type": "text"}, "modalities": ["text"],
         "audio": null, "stop": null, "temperature": null, "max_tokens": null, "parallel_tool_calls": true,
         "service_tier": "auto", "reasoning_effort": null,
     });
@@ -92,11 +93,21 @@ fn neutral_values_of_what_is_not_built_are_accepted() {
 }
 
 #[test]
+fn what_needs_nothing_to_be_done_is_checked_and_accepted() {
+    for accepted in [
+        json!({"store": true, "safety_identifier": "someone", "prompt_cache_key": "talk", "user": "someone"}),
+        json!({"store": false, "service_tier": "priority"}),
+    ] {
+        assert!(parse(&body(accepted.clone())).is_ok(), "{accepted}");
+    }
+    assert_eq!(error(json!({"store": "yes"})), (Some("store".to_owned()), Some("invalid_type")));
+}
+
+#[test]
 fn what_is_not_built_is_refused_by_name() {
     for (name, value) in [
         ("modalities", json!(["text", "audio"])),
         ("audio", json!({"voice": "x"})),
-        ("store", json!(true)),
         ("reasoning_effort", json!("low")),
         ("functions", json!([{}])),
         ("web_search_options", json!({})),

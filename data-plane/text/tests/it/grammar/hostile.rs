@@ -47,6 +47,26 @@ fn what_is_not_supported_is_named() {
 }
 
 #[test]
+fn what_no_answer_begins_as_is_refused() {
+    for text in [
+        r##"{"$ref": "#"}"##,
+        r##"{"allOf": [{"$ref": "#"}]}"##,
+        r##"{"$ref": "#/$defs/a", "$defs": {"a": {"$ref": "#/$defs/b"}, "b": {"$ref": "#/$defs/a"}}}"##,
+    ] {
+        let message = schema(text).unwrap_err().to_string();
+        assert!(message.contains("no answer begins"), "{text}: {message}");
+    }
+    for text in ["start: start", r##"start: %json {"$ref": "#"}"##] {
+        assert!(lark(text).is_err(), "{text}");
+    }
+    let alternatives: Vec<String> = (0..9_000).map(|number| format!("\"a{number}\"")).collect();
+    match lark(format!("start: {}", alternatives.join(" | "))) {
+        Ok(grammar) => assert!(!GrammarMatcher::new(grammar, None).mask().iter().all(|word| *word == 0)),
+        Err(error) => assert!(!error.to_string().is_empty()),
+    }
+}
+
+#[test]
 fn what_is_too_large_or_too_deep_is_refused_at_once() {
     let deep = |levels: usize| {
         format!(r#"{}{{"type": "null"}}{}"#, r#"{"items":"#.repeat(levels), "}".repeat(levels))
