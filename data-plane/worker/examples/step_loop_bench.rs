@@ -41,7 +41,7 @@ const ENDED_MIN: u64 = 1000;
 const WARM_UP_STEPS: usize = 2_000;
 const SEATS: u32 = 256;
 /// Requests under way in all: so many wait that a seat is taken again at once.
-const LIVE: u64 = 288;
+const LIVE: u64 = 320;
 /// The commonest tokens, of which most of a real text is made.
 const VOCAB_SIZE: u32 = 8192;
 const GATEWAYS: u64 = 4;
