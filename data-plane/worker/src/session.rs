@@ -1,8 +1,8 @@
 //! One gateway's session: what goes back to it, and which of its requests a load report already includes.
 //!
 //! The outbound buffer is bounded. While a gateway that has let it fill up still reads, the engine waits for it, as it would
-//! only compute what then waits elsewhere; one that takes nothing for a second is disconnected. A request that is cancelled, or whose session is closed, tells the step loop that has it, which looks
-//! before each step.
+//! only compute what then waits elsewhere; one that takes nothing for a second is disconnected. A request that is cancelled,
+//! or whose session is closed, tells the step loop that has it, which looks before each step.
 
 use std::collections::BTreeSet;
 use std::collections::HashMap;

@@ -8,7 +8,7 @@ use cudarc::driver::sys::CUevent_flags;
 use cudarc::driver::{CudaContext, CudaEvent, CudaFunction, CudaModule, CudaStream, DriverError};
 
 use super::image;
-use super::probe::{DeviceInfo, ProbeError, probe};
+use super::probe::{DeviceInfo, ProbeError, find};
 
 /// What can go wrong on a device.
 #[derive(Debug, thiserror::Error)]
@@ -91,7 +91,7 @@ impl Device {
         ordinal: usize,
         load: impl FnOnce(&Arc<CudaContext>, &DeviceInfo) -> Result<Arc<CudaModule>, CudaError>,
     ) -> Result<Self, CudaError> {
-        let info = probe(ordinal)?;
+        let (_, info) = find(ordinal)?;
         let context = CudaContext::new(ordinal).map_err(CudaError::driver("opening the device"))?;
         // SAFETY: all work of this context goes to one stream, so nothing needs events between streams.
         unsafe { context.disable_event_tracking() };

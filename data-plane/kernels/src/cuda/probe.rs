@@ -157,11 +157,18 @@ pub enum ProbeError {
     },
 }
 
-/// Finds out whether a device can be used, and what it is.
+/// Finds out whether a device can be used, and what it is. Opens it and closes it again.
 ///
 /// # Errors
 /// [`ProbeError`] in words for the operator.
 pub fn probe(ordinal: usize) -> Result<DeviceInfo, ProbeError> {
+    let (device, info) = find(ordinal)?;
+    open_and_close(device)?;
+    Ok(info)
+}
+
+/// The same for who opens it then.
+pub(super) fn find(ordinal: usize) -> Result<(sys::CUdevice, DeviceInfo), ProbeError> {
     // SAFETY: loads libraries by the driver's well-known names, which is what this function is for.
     if !unsafe { sys::is_culib_present() } {
         return Err(ProbeError::NoLibrary { reason: why_not_loaded(c"libcuda.so.1") });
@@ -203,8 +210,8 @@ pub fn probe(ordinal: usize) -> Result<DeviceInfo, ProbeError> {
     let memory_bytes = unsafe { result::device::total_mem(device) };
     let memory_bytes = memory_bytes.map_err(|error| failed("cuDeviceTotalMem", error))? as u64;
     image::check_can_be_had()?;
-    open_and_close(device)?;
-    Ok(DeviceInfo { ordinal, name, compute_capability, memory_bytes, driver_version: version })
+    let info = DeviceInfo { ordinal, name, compute_capability, memory_bytes, driver_version: version };
+    Ok((device, info))
 }
 
 /// What the dynamic linker has against a library.
