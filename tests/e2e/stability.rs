@@ -126,9 +126,18 @@ async fn everything_starts_in_any_order_and_drains_when_asked_to_stop() {
         cluster.ask_to_stop(part);
         until_not_ready(&cluster, part, "stopping").await;
         if part == Part::Gateway {
-            let (status, answer) = ask(&tenant).await;
-            assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE, "{answer}");
-            assert_eq!(answer["error"]["code"], "gateway_stopping");
+            // `/readyz` says it first: requests are taken until the stop notice is over.
+            until("the gateway takes no request", || async {
+                let (status, answer) = ask(&tenant).await;
+                match status {
+                    StatusCode::OK => return None,
+                    StatusCode::SERVICE_UNAVAILABLE => {}
+                    other => panic!("{other}: {answer}"),
+                }
+                assert_eq!(answer["error"]["code"], "gateway_stopping");
+                Some(())
+            })
+            .await;
         }
         while let Some(chunk) = body.next().await {
             text.push_str(std::str::from_utf8(&chunk.unwrap()).unwrap());
