@@ -7,8 +7,10 @@
 //! time before that is what the record log tells of earlier runs ([`History`]).
 //!
 //! Promised of each limit on tokens: what is settled in any stretch of time is at most the limit times its length, one
-//! minute's limit (the burst), and a quarter of it (the debt of answers that outgrew their reservations). The price is
-//! that no more than a minute's limit can be reserved by requests in flight.
+//! minute's limit (the burst), and a quarter of it (the debt of answers that outgrew their reservations). A request
+//! reserves what its answer will likely need, not what it may need at most; while it runs it takes more as the limit has
+//! room ([`Allowance`]), and where there is none left its answer ends. The price is that no more than a minute's limit
+//! and the debt can be held by requests in flight.
 
 mod account;
 mod expected_output;
@@ -32,8 +34,8 @@ use expected_output::ExpectedOutput;
 pub(crate) use history::{History, PastUse, WINDOW as HISTORY_WINDOW};
 pub(crate) use meter::{Excess, LimitState};
 use owner::{Owner, OwnerLimits};
-pub(crate) use reservation::Reservation;
 use reservation::ReservedFor;
+pub(crate) use reservation::{Allowance, Reservation};
 pub(crate) use stopwatch::Stopwatch;
 
 use crate::authenticate::Principal;
@@ -159,7 +161,6 @@ impl Admission {
         let demand = Demand {
             prompt_tokens: size.prompt_tokens,
             expected_tokens: accounts.expected(&of).expect(size.max_tokens).saturating_mul(size.choices),
-            max_tokens: size.max_tokens.saturating_mul(size.choices),
             sequences: size.choices,
         };
         let mut held = accounts.of(&of);
@@ -172,7 +173,8 @@ impl Admission {
                 held.iter_mut().zip(&holds).for_each(|(account, hold)| account.take(hold, now));
                 let states = LimitStates::tightest(&held);
                 drop(accounts);
-                Ok((Reservation::new(self.clone(), of, holds), states))
+                let max_tokens = size.max_tokens.saturating_mul(size.choices);
+                Ok((Reservation::new(self.clone(), of, max_tokens, holds), states))
             }
             Err((scope, kind, excess)) => {
                 let reason = RefusalReason::Limit { scope, kind, excess };

@@ -202,8 +202,13 @@ impl Generation {
             WireReason::Stop => Outcome::End(FinishReason::Stop, answer::FinishReason::Stop),
             WireReason::Length => Outcome::End(FinishReason::Length, answer::FinishReason::Length),
             WireReason::Cancelled => {
-                if self.running.as_ref()?.was_given_up(finished) {
+                let running = self.running.as_ref()?;
+                if running.was_given_up(finished) {
                     return Some(Err(self.full()));
+                }
+                if running.attempt.mailboxes[choice].is_exhausted() {
+                    self.parts.metrics.cut_by_limits.inc();
+                    return self.ended(choice, FinishReason::Length, answer::FinishReason::Length);
                 }
                 // Not by this gateway's wish: the worker is going down.
                 if finished.generated_tokens == 0 && self.try_another() {
@@ -238,15 +243,22 @@ impl Generation {
             }
         };
         match outcome {
-            Outcome::End(reason, shown) => {
-                self.running.as_mut()?.attempt.told[choice] = Some(reason);
-                Some(Ok(Event::Finished { choice, reason: shown }))
-            }
+            Outcome::End(reason, shown) => self.ended(choice, reason, shown),
             Outcome::Fault(reason, error) => {
                 self.fail(reason);
                 Some(Err(error))
             }
         }
+    }
+
+    fn ended(
+        &mut self,
+        choice: usize,
+        reason: FinishReason,
+        shown: answer::FinishReason,
+    ) -> Option<Result<Event, GatewayError>> {
+        self.running.as_mut()?.attempt.told[choice] = Some(reason);
+        Some(Ok(Event::Finished { choice, reason: shown }))
     }
 
     /// It waited for nothing: it is refused, as if it had not come.

@@ -123,6 +123,8 @@ pub(crate) struct Metrics {
     pub(crate) replicas_connected: Gauge,
     pub(crate) config_position: Gauge<u64, AtomicU64>,
     pub(crate) failovers: Counter,
+    /// Choices.
+    pub(crate) cut_by_limits: Counter,
     pub(crate) recent: Arc<Recent>,
 }
 
@@ -148,6 +150,7 @@ impl Metrics {
             replicas_connected: Gauge::default(),
             config_position: Gauge::default(),
             failovers: Counter::default(),
+            cut_by_limits: Counter::default(),
             recent: Arc::default(),
         };
         let mut seconds = |name: &str, help: &str, family: &ModelHistogram| {
@@ -192,6 +195,11 @@ impl Metrics {
             metrics.config_position.clone(),
         );
         registry.register("failovers", "Requests sent to a second replica", metrics.failovers.clone());
+        registry.register(
+            "answers_cut_by_limits",
+            "Choices that ended before their max_tokens because a limit on tokens and its debt were used up",
+            metrics.cut_by_limits.clone(),
+        );
         metrics
     }
 

@@ -5,7 +5,7 @@ use weir_schemas::config_snapshot::{Limits, PinnedVersion};
 use crate::authenticate::Principal;
 use crate::error::GatewayError;
 use crate::indexed_config::IndexedConfig;
-use crate::openai::{CompletionRequest, ParameterError};
+use crate::openai::ParameterError;
 
 /// The bounds that apply to one request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -14,12 +14,6 @@ pub(crate) struct Ceiling {
     context_tokens: u64,
     /// Output alone, by the tenant's or the key's limits.
     output_tokens: Option<u64>,
-    /// A minute's tokens: no request that the client left open is made larger than what could ever be admitted.
-    minute_tokens: Option<u64>,
-    /// Of them, a minute's output.
-    minute_output_tokens: Option<u64>,
-    /// Choices that share a minute's tokens.
-    choices: u64,
 }
 
 impl Ceiling {
@@ -27,18 +21,15 @@ impl Ceiling {
     pub(crate) fn new(
         config: &IndexedConfig,
         principal: Principal,
-        request: &CompletionRequest,
+        model: &str,
         version: &PinnedVersion,
         replica_tokens: u64,
     ) -> Self {
-        let limits = limits(config, principal, &request.model);
+        let limits = limits(config, principal, model);
         let context = limits.max_context_tokens.unwrap_or(u64::MAX);
         Self {
             context_tokens: context.min(u64::from(version.context_limit)).min(replica_tokens),
             output_tokens: limits.max_output_tokens,
-            minute_tokens: limits.tokens_per_minute,
-            minute_output_tokens: limits.output_tokens_per_minute,
-            choices: u64::from(request.n),
         }
     }
 
@@ -75,12 +66,7 @@ pub(crate) fn decide(
             }
             asked
         }
-        None => {
-            let bound = |tokens: Option<u64>| tokens.unwrap_or(u64::MAX);
-            let minute = bound(ceiling.minute_tokens).saturating_sub(prompt_tokens);
-            let minute = minute.min(bound(ceiling.minute_output_tokens)) / ceiling.choices.max(1);
-            room.min(bound(ceiling.output_tokens)).min(minute.max(1))
-        }
+        None => room.min(ceiling.output_tokens.unwrap_or(u64::MAX)),
     };
     match u32::try_from(granted) {
         Ok(0) => Err(too_long(1)),
@@ -109,13 +95,7 @@ mod tests {
     use super::*;
 
     fn ceiling() -> Ceiling {
-        Ceiling {
-            context_tokens: 100,
-            output_tokens: None,
-            minute_tokens: None,
-            minute_output_tokens: None,
-            choices: 1,
-        }
+        Ceiling { context_tokens: 100, output_tokens: None }
     }
 
     #[test]
@@ -137,11 +117,6 @@ mod tests {
         let open = |ceiling: Ceiling, prompt| decide(&ceiling, prompt, None, "messages");
         assert_eq!(open(ceiling(), 60).unwrap(), 40);
         assert_eq!(open(Ceiling { output_tokens: Some(10), ..ceiling() }, 60).unwrap(), 10);
-        assert_eq!(open(Ceiling { minute_tokens: Some(70), ..ceiling() }, 60).unwrap(), 10);
-        assert_eq!(open(Ceiling { minute_output_tokens: Some(7), ..ceiling() }, 60).unwrap(), 7);
-        assert_eq!(open(Ceiling { minute_tokens: Some(70), choices: 3, ..ceiling() }, 60).unwrap(), 3);
-        // Larger than a minute's tokens: admission says so.
-        assert_eq!(open(Ceiling { minute_tokens: Some(50), ..ceiling() }, 60).unwrap(), 1);
         assert!(matches!(open(ceiling(), 100), Err(GatewayError::ContextLength { output_tokens: 1, .. })));
     }
 

@@ -190,7 +190,7 @@ impl Pipeline {
         let warming = |none| no_replica(none, request);
         let replica_tokens = self.registry.max_sequence_tokens(config, version.id).map_err(warming)?;
         let text = self.text(arrived, version).await?;
-        let ceiling = Ceiling::new(config, *principal, request, version, replica_tokens);
+        let ceiling = Ceiling::new(config, *principal, &request.model, version, replica_tokens);
         let (input, context) = (request.input.clone(), ceiling.context_tokens());
         check_bias(request, &text)?;
         let tools = request.tools.tools.clone();

@@ -96,11 +96,13 @@ async fn ask(tenant: &Tenant, id: String, random: &mut Random, seen: &Seen) -> b
     true
 }
 
-/// Prompts of 20 to some 220 tokens; generous caps that a stop string mostly cuts short, and tight ones that hold.
+/// Prompts of 20 to some 220 tokens; caps of a large part of a minute's limit, or none, that a stop string mostly cuts
+/// short, less generous ones, and tight ones that hold.
 fn request(id: &str, streams: bool, random: &mut Random) -> Value {
     let words = "river ".repeat(1 + usize::try_from(random.below(200)).unwrap());
     let ending = match random.below(4) {
-        0 | 1 => json!({"max_tokens": 200 + random.below(600), "stop": ["e", "a"]}),
+        0 => json!({"stop": ["e", "a"]}),
+        1 => json!({"max_tokens": 2_000 + random.below(4_000), "stop": ["e", "a"]}),
         2 => json!({"max_tokens": 200 + random.below(600), "stop": ["z", "q", "x"]}),
         _ => json!({"max_tokens": 1 + random.below(64)}),
     };

@@ -5,7 +5,7 @@ use std::time::Duration;
 use weir_schemas::config_snapshot::Limits;
 
 use super::history::{KnownFrom, PastUse};
-use super::meter::{self, Excess, Held, LimitState, Meter, WAIT_FOR_AN_END};
+use super::meter::{self, Excess, LimitState, Meter, WAIT_FOR_AN_END};
 use super::token_bucket::TokenBucket;
 
 /// An unused account is remembered for this long: a bucket fills in it.
@@ -40,6 +40,10 @@ impl LimitKind {
         }
     }
 
+    fn counts_output(self) -> bool {
+        matches!(self, Self::Tokens | Self::OutputTokens)
+    }
+
     /// How much of a request counts here, once it has run.
     fn counts(self, Used { prompt_tokens, generated_tokens }: Used) -> u64 {
         match self {
@@ -67,9 +71,8 @@ pub(crate) struct Account {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Demand {
     pub(crate) prompt_tokens: u64,
-    /// What the answer will likely need, at most `max_tokens`.
+    /// What the answer will likely need.
     pub(crate) expected_tokens: u64,
-    pub(crate) max_tokens: u64,
     pub(crate) sequences: u64,
 }
 
@@ -83,8 +86,10 @@ pub(crate) struct Used {
 /// What a request holds of one account until it is settled.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Hold {
-    tokens: [Held; TOKEN_KINDS.len()],
+    tokens: [u64; TOKEN_KINDS.len()],
     pub(super) sequences: u64,
+    /// Generated tokens that it is enough for; `None` where no limit counts them.
+    pub(super) covers: Option<u64>,
 }
 
 impl Account {
@@ -112,8 +117,7 @@ impl Account {
 
     /// Whether `demand` fits; changes nothing. Of several limits in the way, the one that will be so longest.
     pub(crate) fn check(&self, demand: &Demand) -> Result<Hold, (LimitKind, Excess)> {
-        let Demand { prompt_tokens, max_tokens, sequences, .. } = *demand;
-        let likely_tokens = demand.expected_tokens.min(max_tokens);
+        let Demand { prompt_tokens, expected_tokens, sequences } = *demand;
         let mut hold = Hold { sequences, ..Hold::default() };
         let mut in_the_way = longer(
             self.concurrency_excess(sequences).map(|excess| (LimitKind::Concurrency, excess)),
@@ -121,8 +125,14 @@ impl Account {
         );
         for ((kind, meter), held) in TOKEN_KINDS.into_iter().zip(&self.tokens).zip(&mut hold.tokens) {
             let counts = |generated_tokens| kind.counts(Used { prompt_tokens, generated_tokens });
-            match meter.check(counts(likely_tokens), counts(max_tokens)) {
-                Ok(fits) => *held = fits,
+            let least = counts(0);
+            match meter.check(least, counts(expected_tokens)) {
+                Ok(Some(tokens)) => {
+                    *held = tokens;
+                    let covers = kind.counts_output().then_some(tokens - least);
+                    hold.covers = [hold.covers, covers].into_iter().flatten().min();
+                }
+                Ok(None) => {}
                 Err(excess) => in_the_way = longer(in_the_way, Some((kind, excess))),
             }
         }
@@ -137,7 +147,23 @@ impl Account {
             bucket.take(1);
         }
         for (meter, held) in self.tokens.iter_mut().zip(&hold.tokens) {
-            meter.take(held);
+            meter.take(*held);
+        }
+    }
+
+    /// By how many generated tokens requests in flight may now outgrow what they hold.
+    pub(crate) fn room_to_grow(&mut self, now: Duration) -> u64 {
+        let meters = TOKEN_KINDS.into_iter().zip(&mut self.tokens);
+        let of_output = meters.filter(|(kind, _)| kind.counts_output());
+        of_output.map(|(_, meter)| meter.room_to_grow(now)).min().unwrap_or(u64::MAX)
+    }
+
+    /// Takes what [`Self::room_to_grow`] has, with no change in between.
+    pub(crate) fn grow(&mut self, hold: &mut Hold, generated_tokens: u64) {
+        for ((kind, meter), held) in TOKEN_KINDS.into_iter().zip(&mut self.tokens).zip(&mut hold.tokens) {
+            if kind.counts_output() {
+                *held = held.saturating_add(meter.take(generated_tokens));
+            }
         }
     }
 
@@ -146,7 +172,7 @@ impl Account {
         debug_assert!(self.in_flight >= hold.sequences, "a hold is ended once");
         self.in_flight = self.in_flight.saturating_sub(hold.sequences);
         for ((kind, meter), held) in TOKEN_KINDS.into_iter().zip(&mut self.tokens).zip(&hold.tokens) {
-            meter.settle(held, kind.counts(used), now);
+            meter.settle(*held, kind.counts(used), now);
         }
     }
 

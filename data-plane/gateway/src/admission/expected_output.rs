@@ -5,7 +5,7 @@
 const REMEMBERED: usize = 64;
 /// Fewer answers than this say nothing.
 const MEANINGFUL: usize = 8;
-/// Expected until then: most chat answers are shorter, and the bounded debt of an account covers the rest.
+/// Expected until then: most chat answers are shorter, and one that is not takes more as it runs.
 const UNKNOWN_TOKENS: u64 = 512;
 
 /// The last answers' lengths, a ring.
@@ -35,7 +35,7 @@ impl ExpectedOutput {
         let mut sorted = self.lengths.clone();
         sorted.sort_unstable();
         let rank = (sorted.len() * 95).div_ceil(100) - 1;
-        u64::from(sorted[rank]).clamp(1, max_tokens.max(1))
+        u64::from(sorted[rank]).max(1).min(max_tokens)
     }
 }
 

@@ -172,7 +172,7 @@ mod tests {
         let mut owner = owner(&mut history);
         let [whole, _] = owner.accounts(&MODEL.into());
         whole.refresh(&LIMITS, WINDOW);
-        let demand = Demand { prompt_tokens: 10, expected_tokens: 1, max_tokens: 1, sequences: 1 };
+        let demand = Demand { prompt_tokens: 10, expected_tokens: 1, sequences: 1 };
         let (_, excess) = whole.check(&demand).unwrap_err();
         assert!(excess.wait.unwrap() <= Duration::from_secs(60), "{excess:?}");
         // The key's account has its own.

@@ -1,13 +1,15 @@
-//! One limit on tokens a minute: a bucket, what requests in flight hold of it, and by how much they may outgrow that.
-//! Pure: time and limit are arguments.
+//! One limit on tokens a minute: a bucket, and what requests in flight hold of it. A request takes what it will likely
+//! need, and more while it runs, should it outgrow that. Pure: time and limit are arguments.
 
 use std::time::Duration;
 
 use super::token_bucket::TokenBucket;
 
-/// Tokens by which the answers in flight may, together, outgrow their reservations: a quarter of a minute's limit.
-/// What they may need beyond it is reserved up front, so the debt of a bucket never exceeds this.
+/// The debt that there may be of a limit: a quarter of a minute's.
 const DEBT_DIVISOR: u64 = 4;
+/// Half of it is for answers that outgrow their reservations. The other half is for what a worker computes of them
+/// while the word is on its way that they may not.
+const GROWTH_DEBT_DIVISOR: u64 = 2 * DEBT_DIVISOR;
 /// When one of the running will end is not known; a second is the usual advice.
 pub(super) const WAIT_FOR_AN_END: Duration = Duration::from_secs(1);
 
@@ -15,17 +17,8 @@ pub(super) const WAIT_FOR_AN_END: Duration = Duration::from_secs(1);
 #[derive(Debug, Clone, Default)]
 pub(super) struct Meter {
     bucket: Option<TokenBucket>,
-    /// Sum of what the requests in flight have reserved.
+    /// Sum of what the requests in flight hold.
     held: u64,
-    /// Sum of what each of them may still need above its reservation.
-    unreserved: u64,
-}
-
-/// What one request holds.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct Held {
-    pub(super) tokens: u64,
-    pub(super) unreserved: u64,
 }
 
 /// By how much a request misses a limit.
@@ -57,14 +50,14 @@ impl Meter {
         refresh(&mut self.bucket, limit, used_at, now, self.held);
     }
 
-    /// Whether a request fits that will `likely` use this much, and `most` at most; changes nothing.
-    pub(super) fn check(&self, likely: u64, most: u64) -> Result<Held, Excess> {
-        let Some(bucket) = &self.bucket else { return Ok(Held::default()) };
-        let debt_left = (bucket.limit() / DEBT_DIVISOR).saturating_sub(self.unreserved);
-        let unreserved = most.saturating_sub(likely).min(debt_left);
-        let tokens = most - unreserved;
+    /// How much a request is to hold that uses `least` in any case, and will `likely` use this much; `None` without a
+    /// limit. Changes nothing.
+    pub(super) fn check(&self, least: u64, likely: u64) -> Result<Option<u64>, Excess> {
+        let Some(bucket) = &self.bucket else { return Ok(None) };
+        // Above a minute's limit it would never fit, though what it needs in any case does.
+        let tokens = likely.min(bucket.limit()).max(least);
         let wait = match bucket.wait_for(tokens) {
-            Some(Duration::ZERO) => return Ok(Held { tokens, unreserved }),
+            Some(Duration::ZERO) => return Ok(Some(tokens)),
             // Time alone fills the bucket only as far as what is held leaves room.
             Some(wait) if self.held.saturating_add(tokens) > bucket.limit() => {
                 Some(wait.max(WAIT_FOR_AN_END))
@@ -74,29 +67,34 @@ impl Meter {
         Err(Excess { limit: bucket.limit(), requested: tokens, available: bucket.available(), wait })
     }
 
-    /// Takes what [`Self::check`] gave, with no change in between.
-    pub(super) fn take(&mut self, held: &Held) {
-        self.held = self.held.saturating_add(held.tokens);
-        self.unreserved = self.unreserved.saturating_add(held.unreserved);
-        if let Some(bucket) = &mut self.bucket {
-            bucket.take(held.tokens);
-        }
+    /// Takes what [`Self::check`], or [`Self::room_to_grow`], gave, with no change in between. 0 without a limit.
+    pub(super) fn take(&mut self, tokens: u64) -> u64 {
+        let Some(bucket) = &mut self.bucket else { return 0 };
+        bucket.take(tokens);
+        self.held = self.held.saturating_add(tokens);
+        tokens
+    }
+
+    /// By how much requests in flight may now outgrow what they hold.
+    pub(super) fn room_to_grow(&mut self, now: Duration) -> u64 {
+        let Some(bucket) = &mut self.bucket else { return u64::MAX };
+        bucket.refill(now, self.held);
+        bucket.available_with_debt(bucket.limit() / GROWTH_DEBT_DIVISOR)
     }
 
     /// Ends what was taken: `used` of it was used, or more.
-    pub(super) fn settle(&mut self, held: &Held, used: u64, now: Duration) {
-        debug_assert!(self.held >= held.tokens && self.unreserved >= held.unreserved, "a hold is ended once");
+    pub(super) fn settle(&mut self, held: u64, used: u64, now: Duration) {
+        debug_assert!(self.held >= held, "a hold is ended once");
         if let Some(bucket) = &mut self.bucket {
             // Until now it was held.
             bucket.refill(now, self.held);
         }
-        self.held = self.held.saturating_sub(held.tokens);
-        self.unreserved = self.unreserved.saturating_sub(held.unreserved);
+        self.held = self.held.saturating_sub(held);
         if let Some(bucket) = &mut self.bucket {
-            match held.tokens.checked_sub(used) {
+            match held.checked_sub(used) {
                 Some(unused) => bucket.give_back(unused, self.held),
-                // Above the stated debt only where the limit was cut, or set, while this was in flight.
-                None => bucket.take_into_debt(used - held.tokens, bucket.limit() / DEBT_DIVISOR),
+                // Computed while it was being cut, or under no limit or a higher one than this.
+                None => bucket.take_into_debt(used - held, bucket.limit() / DEBT_DIVISOR),
             }
         }
     }
@@ -107,7 +105,7 @@ impl Meter {
 
     /// Nothing is held, and the bucket, if there is one, is full.
     pub(super) fn is_idle(&mut self, now: Duration) -> bool {
-        self.held == 0 && self.unreserved == 0 && is_full(&mut self.bucket, now)
+        self.held == 0 && is_full(&mut self.bucket, now)
     }
 }
 

@@ -79,7 +79,7 @@ fn the_lease_is_the_limit_and_without_one_there_is_none() {
     let desk = Desk::new();
     let leased = config(|c| c.resources.leases[0].share = tokens(100));
     assert!(desk.ask(&leased, 90, 10).is_ok());
-    assert_eq!(refusal(desk.ask(&leased, 90, 11)), (LimitScope::Tenant, LimitKind::Tokens, 100, 101));
+    assert_eq!(refusal(desk.ask(&leased, 101, 1)), (LimitScope::Tenant, LimitKind::Tokens, 100, 101));
     let without = config(|c| c.resources.leases.clear());
     let elsewhere = config(|c| c.resources.leases[0].gateway = GatewayId::from_u128(10));
     for config in [without, elsewhere] {
@@ -135,8 +135,10 @@ fn a_models_limits_hold_for_its_requests_beside_the_limits_over_all() {
         c.resources.keys[0].model_limits = of_model(input);
     });
     assert_eq!(refusal(desk.ask(&config, 51, 0)), (LimitScope::KeyOnModel, LimitKind::InputTokens, 50, 51));
-    let share = (LimitScope::TenantOnModel, LimitKind::Tokens, 300, 301);
-    assert_eq!(refusal(desk.ask(&config, 1, 300)), share, "the lower of share and limit");
+    let held = desk.ask(&config, 10, 291).unwrap().0;
+    let share = (LimitScope::TenantOnModel, LimitKind::Tokens, 300, 1);
+    assert_eq!(refusal(desk.ask(&config, 1, 0)), share, "the lower of share and limit");
+    drop(held);
     desk.ask(&config, 40, 200).unwrap().0.settle(40, 200, true);
     assert_eq!(refusal(desk.ask(&config, 11, 0)), (LimitScope::KeyOnModel, LimitKind::InputTokens, 50, 11));
     // Another model is under the limits over all alone.
@@ -173,4 +175,37 @@ fn a_reservation_follows_what_answers_lately_needed() {
     let before = desk.remaining(&config);
     let (_held, limits) = desk.ask(&config, 0, 4_000).unwrap();
     assert_eq!(before - limits.tokens.unwrap().remaining, 10);
+}
+
+/// A generous `max_tokens` refuses nobody: many who ask for far more than a minute's limit are admitted by what answers
+/// need. Those that do need more take it while there is any, and all of it is given back.
+#[test]
+fn a_generous_max_tokens_refuses_nobody_and_long_answers_end_where_the_limit_does() {
+    let desk = Desk::new();
+    let config = config(|c| c.resources.leases[0].share = tokens(800));
+    for _ in 0..8 {
+        desk.ask(&config, 5, 100_000).unwrap().0.settle(5, 10, true);
+        desk.wait(60_000);
+    }
+    let all: Vec<Reservation> = (0..40).map(|_| desk.ask(&config, 10, 100_000).unwrap().0).collect();
+    assert!(desk.ask(&config, 10, 100_000).is_err(), "forty times twenty are eight hundred");
+    // Each as far as it holds, and one beyond it: an eighth of the limit together, sixteen at a time.
+    let arrived = |reservation: &Reservation, most: u64| {
+        let allowance = reservation.allowance();
+        (0..most).take_while(|_| allowance.arrived(1)).count()
+    };
+    assert!(all.iter().all(|reservation| arrived(reservation, 10) == 10));
+    assert_eq!(arrived(&all[0], 1_000), 100);
+    assert_eq!(arrived(&all[1], 1_000), 0);
+    let mut all = all.into_iter();
+    all.next().unwrap().settle(10, 110, true);
+    assert_eq!(desk.admission.in_flight(), 39);
+    drop(all.collect::<Vec<_>>());
+    assert_eq!((desk.admission.in_flight(), desk.remaining(&config)), (0, 680));
+    // Who ended late holds nothing, and takes nothing.
+    let (reservation, _) = desk.ask(&config, 10, 10).unwrap();
+    let allowance = reservation.allowance();
+    reservation.settle(10, 10, true);
+    assert!(allowance.arrived(10) && !allowance.arrived(1));
+    assert_eq!(desk.remaining(&config), 660);
 }

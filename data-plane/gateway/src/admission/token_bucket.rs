@@ -42,7 +42,7 @@ impl TokenBucket {
         // Whole microseconds only; the rest is earned next time.
         self.refilled_at += Duration::from_micros(u64::try_from(elapsed_us).unwrap_or(u64::MAX));
         let earned = i128::from(self.limit).saturating_mul(i128::try_from(elapsed_us).unwrap_or(i128::MAX));
-        self.level_scaled = self.level_scaled.saturating_add(earned).min(self.ceiling_scaled(held));
+        self.rise(earned, held);
     }
 
     /// Changes the limit from `now` on. What was earned under the old limit stays, up to the new capacity: a raise
@@ -50,12 +50,18 @@ impl TokenBucket {
     pub(crate) fn set_limit(&mut self, limit: u64, now: Duration, held: u64) {
         self.refill(now, held);
         self.limit = limit;
-        self.level_scaled = self.level_scaled.min(self.ceiling_scaled(held));
+        self.level_scaled = self.level_scaled.min(self.ceiling_scaled(held).max(0));
     }
 
     /// Whole units that can be taken now; 0 in debt.
     pub(crate) fn available(&self) -> u64 {
         u64::try_from((self.level_scaled / SCALE).max(0)).unwrap_or(u64::MAX)
+    }
+
+    /// Whole units that can be taken now if it may end in a debt of `max_debt`.
+    pub(crate) fn available_with_debt(&self, max_debt: u64) -> u64 {
+        let room = self.level_scaled.saturating_add(i128::from(max_debt) * SCALE) / SCALE;
+        u64::try_from(room.max(0)).unwrap_or(u64::MAX)
     }
 
     /// Time until `amount` can be taken, if what is held leaves room for it by then; `None` if it never can be.
@@ -90,17 +96,22 @@ impl TokenBucket {
 
     /// Gives back what was taken and not used; `held` is what is still in flight.
     pub(crate) fn give_back(&mut self, amount: u64, held: u64) {
-        let level = self.level_scaled.saturating_add(i128::from(amount) * SCALE);
-        self.level_scaled = level.min(self.ceiling_scaled(held));
+        self.rise(i128::from(amount) * SCALE, held);
     }
 
     pub(crate) fn is_full(&self) -> bool {
         self.level_scaled >= self.ceiling_scaled(0)
     }
 
-    /// Highest level while `held` is in flight.
+    /// Up to the ceiling, and never down to it: a limit that was cut leaves no debt for what was held before.
+    fn rise(&mut self, by_scaled: i128, held: u64) {
+        let level = self.level_scaled.saturating_add(by_scaled).min(self.ceiling_scaled(held));
+        self.level_scaled = self.level_scaled.max(level);
+    }
+
+    /// Highest level to rise to while `held` is in flight. Below zero where more is held than a minute's limit.
     fn ceiling_scaled(&self, held: u64) -> i128 {
-        i128::from(self.limit.saturating_sub(held)) * SCALE
+        (i128::from(self.limit) - i128::from(held)) * SCALE
     }
 }
 

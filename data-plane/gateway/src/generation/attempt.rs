@@ -84,6 +84,7 @@ pub(super) fn dispatch(
                 parts.metrics.inter_token(&admitted.model),
                 changed.clone(),
                 admitted.parser.clone(),
+                Some(admitted.reservation.allowance()),
             ))
         };
         let mailboxes: Vec<_> = (0..choices).map(mailbox).collect();

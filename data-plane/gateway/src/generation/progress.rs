@@ -134,7 +134,7 @@ mod tests {
         {
             let (recorder, _) = recorder(&directory);
             let board = Arc::new(ProgressBoard::default());
-            let mailbox = Arc::new(Mailbox::new(Histogram::new([1.0]), Arc::default(), None));
+            let mailbox = Arc::new(Mailbox::new(Histogram::new([1.0]), Arc::default(), None, None));
             let stalled = board.watch(open(&recorder, 1, charge()));
             stalled.attempt(worker, std::slice::from_ref(&mailbox));
             arrive(&mailbox, 3);
@@ -159,7 +159,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let (recorder, _) = recorder(&directory);
         let board = Arc::new(ProgressBoard::default());
-        let mailbox = Arc::new(Mailbox::new(Histogram::new([1.0]), Arc::default(), None));
+        let mailbox = Arc::new(Mailbox::new(Histogram::new([1.0]), Arc::default(), None, None));
         let record = board.watch(open(&recorder, 1, charge()));
         record.attempt(WorkerId::from_u128(7), std::slice::from_ref(&mailbox));
         arrive(&mailbox, 4);

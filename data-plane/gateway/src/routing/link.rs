@@ -25,7 +25,7 @@ use weir_schemas::rpc::worker::{
 };
 
 use super::expected_ttft::{Sent, SentSince};
-use super::mailbox::Mailbox;
+use super::mailbox::{Delivered, Mailbox};
 use super::unreported::Unreported;
 use crate::self_wakes::WithoutSelfWakes;
 
@@ -286,9 +286,17 @@ impl Link {
             let handle = update.handle;
             // A forgotten sequence's updates have no one to go to.
             let Some(mailbox) = session.sequences.get(&handle) else { continue };
-            if mailbox.deliver(update, now) {
-                session.sequences.remove(&handle);
-                session.unreported.remove(handle);
+            match mailbox.deliver(update, now) {
+                Delivered::More => {}
+                Delivered::Last => {
+                    session.sequences.remove(&handle);
+                    session.unreported.remove(handle);
+                }
+                // Said again with each update until the worker has heard it; where it cannot be sent now, with the next.
+                Delivered::Exhausted => {
+                    let cancel = Cancel { handle, only_if_waiting: false };
+                    drop(session.outgoing.try_send(SessionRequest { kind: Some(Kind::Cancel(cancel)) }));
+                }
             }
         }
         Ok(())

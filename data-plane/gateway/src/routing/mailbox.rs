@@ -13,6 +13,8 @@ use weir_schemas::rpc::step_message::Update;
 use weir_schemas::rpc::worker::{Finished, TokenLogprob};
 use weir_text::{AnswerEvent, AnswerParser};
 
+use crate::admission::Allowance;
+
 /// How a sequence ended, as far as this gateway can tell.
 #[derive(Debug, Clone)]
 pub(crate) enum End {
@@ -67,7 +69,20 @@ pub(crate) struct Mailbox {
     inner: Mutex<Inner>,
     /// Of all choices of a request.
     changed: Arc<Notify>,
+    /// Of all choices, too. Without one nothing bounds it.
+    allowance: Option<Arc<Allowance>>,
     gap_histogram: Histogram,
+}
+
+/// What is to be done after an update.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Delivered {
+    /// More will come.
+    More,
+    /// That was the last.
+    Last,
+    /// The sequence has used up what it may: its worker is to stop it, and says when it has.
+    Exhausted,
 }
 
 #[derive(Debug, Default)]
@@ -80,20 +95,27 @@ struct Inner {
     is_calling: bool,
     logprobs: Vec<TokenLogprob>,
     arrivals: Arrivals,
+    is_exhausted: bool,
     end: Option<End>,
 }
 
 impl Mailbox {
     /// `changed` is told whenever something arrives. Without a parser all text is content.
-    pub(crate) fn new(gap_histogram: Histogram, changed: Arc<Notify>, parser: Option<AnswerParser>) -> Self {
-        Self { inner: Mutex::new(Inner { parser, ..Inner::default() }), changed, gap_histogram }
+    pub(crate) fn new(
+        gap_histogram: Histogram,
+        changed: Arc<Notify>,
+        parser: Option<AnswerParser>,
+        allowance: Option<Arc<Allowance>>,
+    ) -> Self {
+        let inner = Mutex::new(Inner { parser, ..Inner::default() });
+        Self { inner, changed, allowance, gap_histogram }
     }
 
-    /// Puts an update in. True if it was the last.
-    pub(crate) fn deliver(&self, update: Update<'_>, now: Instant) -> bool {
+    /// Puts an update in.
+    pub(crate) fn deliver(&self, update: Update<'_>, now: Instant) -> Delivered {
         let mut inner = self.inner.lock();
         if inner.end.is_some() {
-            return true;
+            return Delivered::Last;
         }
         for _ in update.tokens {
             self.token_arrived(&mut inner.arrivals, now);
@@ -103,13 +125,24 @@ impl Mailbox {
         }
         inner.read(&update);
         inner.logprobs.extend_from_slice(update.logprobs);
-        let last = update.finished.is_some();
-        if let Some(finished) = update.finished {
-            inner.end = Some(End::Finished(Box::new(finished.clone())));
-        }
+        let allowed = self.allowance.as_ref().is_none_or(|all| all.arrived(update.tokens.len() as u64));
+        inner.is_exhausted |= !allowed;
+        let delivered = match update.finished {
+            Some(finished) => {
+                inner.end = Some(End::Finished(Box::new(finished.clone())));
+                Delivered::Last
+            }
+            None if inner.is_exhausted => Delivered::Exhausted,
+            None => Delivered::More,
+        };
         drop(inner);
         self.changed.notify_one();
-        last
+        delivered
+    }
+
+    /// It was stopped because it had used up what it may.
+    pub(crate) fn is_exhausted(&self) -> bool {
+        self.inner.lock().is_exhausted
     }
 
     /// Nothing more will come. What came stays.
@@ -193,7 +226,7 @@ mod tests {
     use crate::testing_text::byte_level;
 
     fn mailbox(parser: Option<AnswerParser>) -> Mailbox {
-        Mailbox::new(Histogram::new(exponential_buckets(0.001, 2.0, 4)), Arc::default(), parser)
+        Mailbox::new(Histogram::new(exponential_buckets(0.001, 2.0, 4)), Arc::default(), parser, None)
     }
 
     fn update<'a>(tokens: &'a [u32], text: &'a str, finished: Option<&'a Finished>) -> Update<'a> {
@@ -205,10 +238,11 @@ mod tests {
     fn what_is_not_taken_adds_up_and_the_end_comes_after_it() {
         let mailbox = mailbox(None);
         let start = Instant::now();
-        assert!(!mailbox.deliver(update(&[1], "a", None), start));
-        assert!(!mailbox.deliver(update(&[2], "", None), start + Duration::from_micros(10)));
+        assert_eq!(mailbox.deliver(update(&[1], "a", None), start), Delivered::More);
+        mailbox.deliver(update(&[2], "", None), start + Duration::from_micros(10));
         let finished = Finished { generated_tokens: 3, ..Finished::default() };
-        assert!(mailbox.deliver(update(&[3], "bc", Some(&finished)), start + Duration::from_micros(40)));
+        let last = mailbox.deliver(update(&[3], "bc", Some(&finished)), start + Duration::from_micros(40));
+        assert_eq!(last, Delivered::Last);
         let taken = mailbox.take();
         assert_eq!((taken.said, taken.tokens), (vec![AnswerEvent::Content("abc".into())], 3));
         assert!(matches!(taken.end, Some(End::Finished(_))));
@@ -222,7 +256,8 @@ mod tests {
     fn a_lost_sequence_stays_lost_and_a_finished_one_finished() {
         let mailbox = mailbox(None);
         mailbox.lose();
-        assert!(mailbox.deliver(update(&[1], "late", Some(&Finished::default())), Instant::now()));
+        let late = mailbox.deliver(update(&[1], "late", Some(&Finished::default())), Instant::now());
+        assert_eq!(late, Delivered::Last);
         assert!(matches!(mailbox.end(), Some(End::Lost)));
         assert_eq!(mailbox.take().said, []);
     }

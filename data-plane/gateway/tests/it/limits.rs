@@ -180,3 +180,47 @@ async fn a_wait_that_would_outlast_the_deadline_is_refused_at_once() {
     assert!(answer.headers["x-weir-expected-ttft-ms"].to_str().unwrap().parse::<u64>().unwrap() >= 2000);
     assert_eq!(answer.headers["x-weir-queue-depth"], "0");
 }
+
+/// A `max_tokens` of far more than a minute's limit is admitted by what answers lately needed. What needs more takes it,
+/// and is ended where limit and debt are used up; what its worker had computed by then is told and charged.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_generous_max_tokens_is_admitted_and_an_answer_ends_where_the_limit_does() {
+    let prompt = prompt_tokens("hello");
+    let limit = 700 + 10 * prompt;
+    let share = Limits { tokens_per_minute: Some(limit), ..Limits::default() };
+    let harness = Harness::with(1, |_| (), |config| config.resources.leases[0].share = share).await;
+    let generous = json!({"max_tokens": 900});
+    for _ in 0..8 {
+        assert_eq!(harness.client.chat(&harness.token, generous.clone()).await.status, 200);
+    }
+    // More than the two tokens that are expected by now, and less than what is left.
+    harness.workers[0].script(Script::answer(&["a"; 40]));
+    let longer = harness.client.chat(&harness.token, generous.clone()).await;
+    let choice = &longer.json()["choices"][0];
+    assert_eq!(
+        (&choice["finish_reason"], &choice["message"]["content"]),
+        (&json!("stop"), &json!("a".repeat(40)))
+    );
+    assert_eq!(harness.workers[0].cancelled(), 0);
+
+    let texts = vec!["a"; usize::try_from(2 * limit).unwrap()];
+    harness.workers[0].script(Script::Hold(texts.clone()));
+    let cut = harness.client.chat(&harness.token, generous.clone()).await;
+    let choice = &cut.json()["choices"][0];
+    assert_eq!(
+        (&choice["finish_reason"], &choice["message"]["content"]),
+        (&json!("length"), &json!(texts.concat()))
+    );
+    assert_eq!(cut.json()["usage"]["completion_tokens"], 2 * limit);
+    assert!(harness.workers[0].cancelled() >= 1);
+    let charge = harness.ledger.wait_charges(10).await.pop().unwrap().data;
+    assert_eq!(
+        (charge.finish_reason, charge.generated_tokens),
+        (weir_schemas::records::FinishReason::Length, 2 * limit)
+    );
+    let refused = harness.client.chat(&harness.token, generous).await;
+    assert_eq!(refused.error(), rate_limited("rate_limit_exceeded"));
+    assert!(refused.headers.contains_key("retry-after"));
+    assert_eq!(harness.metric("weir_gateway_answers_cut_by_limits_total"), Some(1.0));
+    assert_eq!(harness.inflight(), 0.0);
+}

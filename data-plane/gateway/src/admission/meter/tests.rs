@@ -7,7 +7,8 @@ use super::*;
 #[derive(Debug, Clone)]
 enum Step {
     Wait(u64),
-    Ask { likely: u64, most: u64 },
+    Ask { least: u64, likely: u64 },
+    Grow { which: usize, by: u64 },
     Settle { which: usize, percent: u64 },
     Limit(u64),
 }
@@ -15,7 +16,8 @@ enum Step {
 fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
         3 => (0u64..90_000).prop_map(Step::Wait),
-        5 => (0u64..80, 0u64..80).prop_map(|(likely, more)| Step::Ask { likely, most: likely + more }),
+        5 => (0u64..80, 0u64..80).prop_map(|(least, more)| Step::Ask { least, likely: least + more }),
+        5 => (any::<usize>(), 0u64..60).prop_map(|(which, by)| Step::Grow { which, by }),
         4 => (any::<usize>(), prop_oneof![Just(0u64), 0u64..=100, Just(100)])
             .prop_map(|(which, percent)| Step::Settle { which, percent }),
         1 => (20u64..400).prop_map(Step::Limit),
@@ -58,14 +60,15 @@ impl Naive {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(1_000))]
 
-    /// Requests may run for any time, use any part of what they may, and end in any order, while the limit changes.
+    /// Requests may run for any time, outgrow what they hold as far as there is room, use any part of it, and end in any
+    /// order, while the limit changes.
     #[test]
     fn no_stretch_of_time_settles_more_than_limit_burst_and_debt(steps in prop::collection::vec(step(), 1..120)) {
         let mut now = Duration::ZERO;
         let mut limit = 200;
         let mut naive = Naive { limits: vec![(now, limit)], settled: Vec::new() };
         let mut meter = Meter::default();
-        let mut running: Vec<(Held, u64)> = Vec::new();
+        let mut running: Vec<u64> = Vec::new();
         for step in steps {
             meter.refresh(Some(limit), None, now);
             match step {
@@ -75,41 +78,44 @@ proptest! {
                     naive.limits.push((now, limit));
                     meter.refresh(Some(limit), None, now);
                 }
-                Step::Ask { likely, most } => {
+                Step::Ask { least, likely } => {
                     let before = meter.state();
-                    match meter.check(likely, most) {
+                    match meter.check(least, likely) {
                         Ok(held) => {
-                            prop_assert!(held.tokens >= likely && held.tokens + held.unreserved == most);
-                            meter.take(&held);
-                            running.push((held, most));
+                            prop_assert_eq!(held, Some(likely.min(limit).max(least)));
+                            running.push(meter.take(held.unwrap()));
                         }
                         Err(excess) => {
                             prop_assert_eq!(meter.state(), before);
-                            prop_assert!(excess.requested >= likely && excess.requested <= most);
-                            let never = excess.requested > limit;
+                            prop_assert!(excess.requested >= least && excess.requested <= likely);
+                            let never = least > limit;
                             prop_assert_eq!(excess.wait.is_none(), never);
                             if let (Some(wait), true) = (excess.wait, meter.held == 0) {
                                 let mut later = meter.clone();
                                 later.refresh(Some(limit), None, now + wait);
-                                prop_assert!(later.check(likely, most).is_ok(), "the stated wait suffices");
+                                prop_assert!(later.check(least, likely).is_ok(), "the stated wait suffices");
                             }
                         }
                     }
                 }
+                Step::Grow { which, by } => if !running.is_empty() {
+                    let room = meter.room_to_grow(now);
+                    let which = which % running.len();
+                    running[which] += meter.take(by.min(room));
+                },
                 Step::Settle { which, percent } => if !running.is_empty() {
-                    let (held, most) = running.swap_remove(which % running.len());
-                    let used = most * percent / 100;
-                    meter.settle(&held, used, now);
+                    let held = running.swap_remove(which % running.len());
+                    let used = held * percent / 100;
+                    meter.settle(held, used, now);
                     naive.settled.push((now, used));
                 },
             }
-            prop_assert_eq!(meter.held, running.iter().map(|(held, _)| held.tokens).sum::<u64>());
-            prop_assert_eq!(meter.unreserved, running.iter().map(|(held, _)| held.unreserved).sum::<u64>());
+            prop_assert_eq!(meter.held, running.iter().sum::<u64>());
             prop_assert!(meter.state().unwrap().remaining <= limit);
         }
         naive.check()?;
-        for (held, _) in running.drain(..) {
-            meter.settle(&held, 0, now);
+        for held in running.drain(..) {
+            meter.settle(held, 0, now);
         }
         // The longest debt there can be, and a minute to fill.
         now += Duration::from_secs(60 * 400);
@@ -125,12 +131,11 @@ fn what_comes_back_late_is_not_a_second_burst() {
     let mut meter = Meter::default();
     let minutes = |number: u64| Duration::from_secs(60 * number);
     meter.refresh(Some(100), None, Duration::ZERO);
-    let held = meter.check(100, 100).unwrap();
-    meter.take(&held);
+    let held = meter.take(meter.check(0, 100).unwrap().unwrap());
     meter.refresh(Some(100), None, minutes(3));
-    let refused = meter.check(1, 1).unwrap_err();
+    let refused = meter.check(0, 1).unwrap_err();
     assert_eq!((refused.available, refused.wait), (0, Some(WAIT_FOR_AN_END)));
-    meter.settle(&held, 10, minutes(3));
+    meter.settle(held, 10, minutes(3));
     assert_eq!(meter.state().unwrap().remaining, 90);
     meter.refresh(Some(100), None, minutes(3) + Duration::from_secs(6));
     assert_eq!(meter.state().unwrap().remaining, 100);
@@ -143,23 +148,39 @@ fn all_of_the_limit_can_be_used() {
     let mut meter = Meter::default();
     let (limit, run) = (6_000, Duration::from_secs(5));
     let (begin, end) = (Duration::from_secs(60), Duration::from_secs(240));
-    let mut running: VecDeque<(Duration, Held)> = VecDeque::new();
+    let mut running: VecDeque<(Duration, u64)> = VecDeque::new();
     let mut settled = 0;
     let mut now = Duration::ZERO;
     while now < end {
         meter.refresh(Some(limit), None, now);
         while let Some(&(since, held)) = running.front().filter(|(since, _)| now - *since >= run) {
             running.pop_front();
-            meter.settle(&held, 60, now);
+            meter.settle(held, 60, now);
             settled += if since >= begin { 60 } else { 0 };
         }
-        while let Ok(held) = meter.check(80, 400) {
-            meter.take(&held);
-            running.push_back((now, held));
+        while let Ok(Some(likely)) = meter.check(20, 80) {
+            running.push_back((now, meter.take(likely)));
         }
         now += Duration::from_millis(100);
     }
     settled += running.iter().filter(|(since, _)| *since >= begin).count() as u64 * 60;
     let earned = 3 * limit;
     assert!(settled >= earned * 97 / 100 && settled <= earned + limit, "{settled}");
+}
+
+/// An answer that runs for minutes may not save up what it earns meanwhile and settle it at once.
+#[test]
+fn one_answer_grows_to_a_minutes_limit_and_half_the_debt() {
+    let mut meter = Meter::default();
+    meter.refresh(Some(800), None, Duration::ZERO);
+    let mut held = meter.take(meter.check(100, 200).unwrap().unwrap());
+    for second in 0..600 {
+        let room = meter.room_to_grow(Duration::from_secs(second));
+        held += meter.take(room.min(10));
+    }
+    assert_eq!(held, 900);
+    // The other half is for what was computed before it was stopped.
+    meter.settle(held, 920, Duration::from_secs(600));
+    let state = meter.state().unwrap();
+    assert_eq!((state.remaining, state.reset), (0, Duration::from_secs(69)));
 }

@@ -16,10 +16,12 @@ enum Step {
         max: u64,
         choices: u64,
     },
-    Settle {
+    /// Tokens arrive, one after the other, until they are too many.
+    Arrive {
         which: usize,
-        percent: u64,
+        tokens: u64,
     },
+    Settle(usize),
     Drop(usize),
     /// The tenant's, the tenant's on the model, the key's, the key's on the model.
     Change([u64; 4]),
@@ -31,7 +33,8 @@ fn step() -> impl Strategy<Value = Step> {
         3 => (0u64..40_000).prop_map(Step::Wait),
         6 => (0usize..2, 0u64..40, 0u64..60, 1u64..3)
             .prop_map(|(model, prompt, max, choices)| Step::Ask { model, prompt, max, choices }),
-        4 => (any::<usize>(), 0u64..=100).prop_map(|(which, percent)| Step::Settle { which, percent }),
+        6 => (any::<usize>(), 0u64..=60).prop_map(|(which, tokens)| Step::Arrive { which, tokens }),
+        4 => any::<usize>().prop_map(Step::Settle),
         1 => any::<usize>().prop_map(Step::Drop),
         1 => (limit(), limit(), limit(), limit()).prop_map(|(a, b, c, d)| Step::Change([a, b, c, d])),
     ]
@@ -59,6 +62,15 @@ fn config_of(sizes: [u64; 4]) -> CurrentConfig {
         c.resources.keys[0].limits = key;
         c.resources.keys[0].model_limits = of_model(key_on_model);
     })
+}
+
+struct Running {
+    reservation: Reservation,
+    model: usize,
+    prompt: u64,
+    max: u64,
+    arrived: u64,
+    may_go_on: bool,
 }
 
 struct Settled {
@@ -135,7 +147,7 @@ proptest! {
         let mut sizes = [first; 4];
         let mut current = config_of(sizes);
         let mut naive = Naive { sizes: vec![(0, sizes)], settled: Vec::new() };
-        let mut running: Vec<(Reservation, usize, u64, u64)> = Vec::new();
+        let mut running: Vec<Running> = Vec::new();
         for step in steps {
             match step {
                 Step::Wait(ms) => desk.wait(ms),
@@ -154,17 +166,32 @@ proptest! {
                     let request = Request { principal, model: MODELS[model], version: version(), size };
                     let admitted = desk.admission.admit(&current.load(), request);
                     match admitted {
-                        Ok((reservation, _)) => running.push((reservation, model, prompt, max * choices)),
+                        Ok((reservation, _)) => {
+                            let max = max * choices;
+                            running.push(Running { reservation, model, prompt, max, arrived: 0, may_go_on: true });
+                        }
                         Err(refusal) => {
                             let again = desk.admission.admit(&current.load(), request).unwrap_err();
                             prop_assert_eq!(again.limits, refusal.limits);
                         }
                     }
                 }
-                Step::Settle { which, percent } => if !running.is_empty() {
-                    let (reservation, model, prompt, max) = running.swap_remove(which % running.len());
-                    let generated = max * percent / 100;
-                    reservation.settle(prompt, generated, percent > 50);
+                Step::Arrive { which, tokens } => if !running.is_empty() {
+                    let which = which % running.len();
+                    let Running { reservation, arrived, max, may_go_on, .. } = &mut running[which];
+                    for _ in 0..tokens {
+                        if *arrived == *max || !*may_go_on {
+                            break;
+                        }
+                        // The one that is too many is not generated here: what a worker computes beyond is for the hammer.
+                        *may_go_on = reservation.allowance().arrived(1);
+                        *arrived += u64::from(*may_go_on);
+                    }
+                },
+                Step::Settle(which) => if !running.is_empty() {
+                    let Running { reservation, model, prompt, arrived: generated, may_go_on, .. } =
+                        running.swap_remove(which % running.len());
+                    reservation.settle(prompt, generated, may_go_on);
                     naive.settled.push(Settled { at_ms: desk.now_ms(), model, prompt, generated });
                 },
                 Step::Drop(which) => if !running.is_empty() {
