@@ -5,9 +5,9 @@ use sqlx::FromRow;
 use sqlx::types::Json;
 use weir_schemas::config_snapshot::AliasTarget;
 
-use super::Store;
 use super::error::StoreError;
 use super::page::PageRequest;
+use super::{Store, WriteTransaction};
 use crate::scope::PlatformScope;
 
 /// An alias.
@@ -40,5 +40,18 @@ impl Store {
         .fetch_all(&mut *transaction)
         .await?;
         Ok(rows)
+    }
+}
+
+impl WriteTransaction {
+    /// The versions that an alias of this name sends requests to; empty if there is none.
+    pub(crate) async fn alias_targets(&mut self, name: &str) -> Result<Vec<String>, StoreError> {
+        let targets = sqlx::query_scalar(
+            "SELECT version_id FROM alias_targets JOIN aliases USING (alias_id) WHERE name = $1 ORDER BY ordinal",
+        )
+        .bind(name)
+        .fetch_all(self.connection())
+        .await?;
+        Ok(targets)
     }
 }

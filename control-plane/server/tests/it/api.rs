@@ -70,6 +70,7 @@ async fn overload_policies_are_made_changed_and_shown() {
         refused.expect(400);
     }
     let wanted = json!({"interactive": {"policy": "overflow", "model": "small", "max_depth": 9}});
+    plane.alias("small", &plane.version("s").await).await;
     let made = plane.post("/api/v1/deployments", body(wanted)).await.expect(201);
     let queue = json!({"policy": "queue", "max_depth": 1024, "max_wait_ms": 60_000});
     let overflow = json!({"policy": "overflow", "model": "small", "max_depth": 9, "max_wait_ms": 60_000});
@@ -80,6 +81,47 @@ async fn overload_policies_are_made_changed_and_shown() {
     let changed = patch(json!({"overload": {"batch": {"policy": "shed"}}})).await;
     assert_eq!(changed["overload"], json!({"interactive": queue, "batch": {"policy": "shed"}}));
     assert_eq!(plane.get("/api/v1/deployments").await.json()["data"][0]["overload"], changed["overload"]);
+    plane.stop().await;
+}
+
+#[tokio::test]
+async fn overflow_leads_to_another_model_that_is_there() {
+    let installation = Installation::new();
+    let plane = installation.start().await;
+    let version = plane.version("m").await;
+    plane.alias("large", &version).await;
+    let small = plane.alias("small", &plane.version("s").await).await;
+    let overload = |class: &str, model| json!({class: {"policy": "overflow", "model": model}});
+    let body = |overload| json!({"version_id": version, "pool": "default", "overload": overload});
+    let made = plane.post("/api/v1/deployments", body(overload("batch", "small"))).await.expect(201);
+    let path = format!("/api/v1/deployments/{}", made["id"].as_str().unwrap());
+    for (class, model, says) in [
+        ("interactive", "nowhere", "no alias"),
+        ("batch", "s", "no alias"),
+        ("batch", "large", "own version"),
+    ] {
+        let overload = overload(class, model);
+        let mut other = body(overload.clone());
+        other["pool"] = json!("other");
+        let refused = [
+            plane.post("/api/v1/deployments", other).await,
+            plane.send("PATCH", &path, &plane.admin, &[], Some(&json!({"overload": overload}))).await,
+        ];
+        for refused in refused {
+            let problem = refused.expect(400);
+            let detail = problem["detail"].as_str().unwrap();
+            let field = format!("overload.{class}.model names '{model}'");
+            assert!(detail.starts_with(&field) && detail.contains(says), "{problem}");
+        }
+    }
+    let listed = plane.get("/api/v1/deployments").await.json();
+    assert_eq!(listed["data"], json!([made]), "a refused write leaves nothing");
+
+    // The alias goes; what overflowed to it can be changed, and be given no such policy anew.
+    plane.send("DELETE", &small, &plane.admin, &[], None).await.expect(204);
+    let patch = async |body| plane.send("PATCH", &path, &plane.admin, &[], Some(&body)).await;
+    assert_eq!(patch(json!({"replicas": 2})).await.expect(200)["overload"], made["overload"]);
+    patch(json!({"overload": overload("batch", "small")})).await.expect(400);
     plane.stop().await;
 }
 

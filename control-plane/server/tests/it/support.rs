@@ -211,6 +211,13 @@ impl ControlPlane {
         made["id"].as_str().unwrap().to_owned()
     }
 
+    /// An alias of one version: its path.
+    pub(crate) async fn alias(&self, name: &str, version: &str) -> String {
+        let body = json!({"name": name, "targets": [{"version_id": version, "weight": 1}]});
+        let made = self.post("/api/v1/aliases", body).await.expect(201);
+        format!("/api/v1/aliases/{}", made["id"].as_str().unwrap())
+    }
+
     /// The metrics as text.
     pub(crate) fn metrics(&self) -> String {
         let mut text = String::new();

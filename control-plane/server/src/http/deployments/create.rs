@@ -8,13 +8,13 @@ use weir_domain::deployment::{Deployment, DeploymentCommand};
 use weir_schemas::ids::{DeploymentId, VersionId};
 
 use super::DeploymentView;
-use super::overload::OverloadBody;
+use super::overload::{OverloadBody, check_overflow};
 use crate::auth::PlatformAdmin;
 use crate::http::App;
 use crate::http::extract::{Body, WriteHeaders};
 use crate::http::problem::Problem;
 use crate::http::schema::{ReadProblems, SloBody, WriteProblems};
-use crate::http::write::{Reply, single};
+use crate::http::write::{Reply, Started, Write};
 
 const fn one() -> u32 {
     1
@@ -63,8 +63,14 @@ pub(crate) async fn create_deployment(
         overload: body.overload.map(Into::into).unwrap_or_default(),
         now,
     };
-    single::<Deployment, _>(&app, &admin.caller, (headers, &digest), (id, command), |state| {
-        Reply::created(format!("/api/v1/deployments/{id}"), state.map(DeploymentView::from))
-    })
-    .await
+    let mut write = match Write::begin(&app, &admin.caller, headers, &digest).await? {
+        Started::Fresh(write) => write,
+        Started::Repeat(response) => return Ok(response),
+    };
+    let made = write.execute::<Deployment>(id, command).await?;
+    if let Some(deployment) = &made.state {
+        check_overflow(&mut write.transaction, deployment).await?;
+    }
+    let view = made.state.as_ref().map(DeploymentView::from);
+    write.finish(made.version, Reply::created(format!("/api/v1/deployments/{id}"), view)).await
 }

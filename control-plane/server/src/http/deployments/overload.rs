@@ -2,7 +2,11 @@
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
+use weir_domain::deployment::Deployment;
 use weir_schemas::config_snapshot::{Overload, OverloadPolicy, QueueBounds};
+
+use crate::http::problem::Problem;
+use crate::store::WriteTransaction;
 
 fn max_depth() -> u32 {
     QueueBounds::default().max_depth
@@ -123,4 +127,30 @@ impl From<OverloadPolicy> for OverloadPolicyBody {
             }
         }
     }
+}
+
+/// Refuses to overflow to a name that no alias has, or to one that leads nowhere but to what overflows: neither ever takes
+/// a request over. An alias that is deleted or retargeted later is not held back; requests then wait, as in `queue`.
+pub(super) async fn check_overflow(
+    transaction: &mut WriteTransaction,
+    deployment: &Deployment,
+) -> Result<(), Problem> {
+    let Overload { interactive, batch } = &deployment.overload;
+    for (class, policy) in [("interactive", interactive), ("batch", batch)] {
+        let OverloadPolicy::Overflow { model, .. } = policy else { continue };
+        let targets = transaction.alias_targets(model).await?;
+        let own = deployment.version.to_string();
+        if targets.is_empty() {
+            return Err(Problem::invalid(format!(
+                "overload.{class}.model names '{model}', which is no alias; make the alias first, or name another"
+            )));
+        }
+        if targets.iter().all(|target| *target == own) {
+            return Err(Problem::invalid(format!(
+                "overload.{class}.model names '{model}', an alias of nothing but this deployment's own version; name \
+                 one of another model"
+            )));
+        }
+    }
+    Ok(())
 }

@@ -8,13 +8,13 @@ use weir_domain::deployment::{Deployment, DeploymentCommand};
 use weir_schemas::ids::DeploymentId;
 
 use super::DeploymentView;
-use super::overload::OverloadBody;
+use super::overload::{OverloadBody, check_overflow};
 use crate::auth::PlatformAdmin;
 use crate::http::App;
 use crate::http::extract::{Body, Path, WriteHeaders};
 use crate::http::problem::Problem;
 use crate::http::schema::{ReadProblems, SloBody, WriteProblems};
-use crate::http::write::{Reply, single};
+use crate::http::write::{Reply, Started, Write};
 
 /// What to change; what is absent stays.
 #[derive(Debug, Deserialize, ToSchema)]
@@ -42,10 +42,17 @@ pub(crate) async fn update_deployment(
     Body { value: body, digest }: Body<UpdateDeployment>,
 ) -> Result<Response, Problem> {
     let UpdateDeployment { replicas, slo, overload } = body;
+    let sets_overload = overload.is_some();
     let command =
         DeploymentCommand::Update { replicas, slo: slo.map(Into::into), overload: overload.map(Into::into) };
-    single::<Deployment, _>(&app, &admin.caller, (headers, &digest), (id, command), |deployment| {
-        Reply::ok(deployment.map(DeploymentView::from))
-    })
-    .await
+    let mut write = match Write::begin(&app, &admin.caller, headers, &digest).await? {
+        Started::Fresh(write) => write,
+        Started::Repeat(response) => return Ok(response),
+    };
+    let changed = write.execute::<Deployment>(id, command).await?;
+    // What was set before may name an alias that is gone; that keeps nobody from changing the rest.
+    if let Some(deployment) = changed.state.as_ref().filter(|_| sets_overload) {
+        check_overflow(&mut write.transaction, deployment).await?;
+    }
+    write.finish(changed.version, Reply::ok(changed.state.as_ref().map(DeploymentView::from))).await
 }
