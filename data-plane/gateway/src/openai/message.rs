@@ -73,7 +73,7 @@ fn message(at: usize, raw: &RawValue) -> Result<ChatMessage, ParameterError> {
         }
     }
     let content = fields.take("content");
-    fields.finish(&[NOT_YET]).map_err(|error| error.within(&path))?;
+    fields.finish(&[NOT_YET])?;
     let content_path = format!("{path}.content");
     let content = match content {
         Some(content) => content_text(content.named(&content_path))?,
@@ -133,12 +133,12 @@ fn tool_call(path: &str, raw: &RawValue) -> Result<ToolCall, ParameterError> {
     let mut function = nested(function.named(&function_path))?;
     // Streamed deltas that a client put together keep it.
     fields.take("index");
-    fields.finish(&[]).map_err(|error| error.within(path))?;
+    fields.finish(&[])?;
     let name = tools::name(&function_path, &mut function)?;
     let arguments_path = format!("{function_path}.arguments");
     let arguments = function.take("arguments").ok_or_else(|| ParameterError::missing(&arguments_path))?;
     let arguments = arguments.named(&arguments_path).string()?;
-    function.finish(&[]).map_err(|error| error.within(&function_path))?;
+    function.finish(&[])?;
     Ok(ToolCall { id, name, arguments })
 }
 
@@ -215,6 +215,6 @@ fn part(path: &str, raw: &RawValue) -> Result<String, ParameterError> {
     let text_path = format!("{path}.text");
     let text = fields.take("text").ok_or_else(|| ParameterError::missing(&text_path))?;
     let text = text.named(&text_path).string()?;
-    fields.finish(&[]).map_err(|error| error.within(path))?;
+    fields.finish(&[])?;
     Ok(text)
 }

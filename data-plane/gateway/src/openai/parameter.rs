@@ -46,14 +46,6 @@ impl ParameterError {
         Self::new(param, "invalid_value", message)
     }
 
-    /// Names the parameter by its whole path, within the object at `path`.
-    pub(super) fn within(self, path: &str) -> Self {
-        let Some(param) = self.param else { return self };
-        let whole = format!("{path}.{param}");
-        let message = self.message.replace(&format!("'{param}'"), &format!("'{whole}'"));
-        Self { param: Some(whole), message, ..self }
-    }
-
     fn wrong_type(param: &str, expected: &str, raw: &RawValue) -> Self {
         let message =
             format!("Invalid type for '{param}': expected {expected}, but got {} instead.", kind(raw));

@@ -23,9 +23,13 @@ pub(super) struct NotYet {
     pub(super) hint: &'static str,
 }
 
-/// The parameters of one body. What was not taken when [`Self::finish`] is called is unknown.
+/// The parameters of one body, or of an object in it. What was not taken when [`Self::finish`] is called is unknown.
 #[derive(Debug)]
-pub(super) struct Parameters<'a>(BTreeMap<String, &'a RawValue>);
+pub(super) struct Parameters<'a> {
+    /// Where the object is in the body, empty for the body itself.
+    path: String,
+    names: BTreeMap<String, &'a RawValue>,
+}
 
 impl<'a> Parameters<'a> {
     pub(super) fn parse(body: &'a [u8]) -> Result<Self, ParameterError> {
@@ -46,12 +50,22 @@ impl<'a> Parameters<'a> {
         })
     }
 
+    /// The same of an object that is at `path`.
+    pub(super) fn at(self, path: &str) -> Self {
+        Self { path: path.to_owned(), ..self }
+    }
+
+    /// The whole path of a name.
+    fn whole(&self, name: &str) -> String {
+        if self.path.is_empty() { name.to_owned() } else { format!("{}.{}", self.path, name) }
+    }
+
     /// A parameter that is given and not null.
     pub(super) fn take<'n>(&mut self, name: &'n str) -> Option<Parameter<'n>>
     where
         'a: 'n,
     {
-        let raw: &'n RawValue = self.0.remove(name)?;
+        let raw: &'n RawValue = self.names.remove(name)?;
         let parameter = Parameter { name, raw };
         (!parameter.is_null()).then_some(parameter)
     }
@@ -64,7 +78,7 @@ impl<'a> Parameters<'a> {
     }
 
     pub(super) fn entries(&self) -> impl Iterator<Item = (&str, &'a RawValue)> {
-        self.0.iter().map(|(name, raw)| (name.as_str(), *raw))
+        self.names.iter().map(|(name, raw)| (name.as_str(), *raw))
     }
 
     /// Refuses what is not built yet, then whatever is left.
@@ -73,11 +87,11 @@ impl<'a> Parameters<'a> {
             if let Some(parameter) = self.take(entry.name)
                 && !parameter.is_one_of(entry.neutral)
             {
-                return Err(ParameterError::unsupported(entry.name, entry.hint));
+                return Err(ParameterError::unsupported(&self.whole(entry.name), entry.hint));
             }
         }
-        match self.0.keys().next() {
-            Some(name) => Err(ParameterError::unknown(name)),
+        match self.names.keys().next() {
+            Some(name) => Err(ParameterError::unknown(&self.whole(name))),
             None => Ok(()),
         }
     }
@@ -108,7 +122,8 @@ impl<'de: 'a, 'a> Deserialize<'de> for Parameters<'a> {
             }
         }
 
-        deserializer.deserialize_map(Names).map(Self)
+        let names = deserializer.deserialize_map(Names)?;
+        Ok(Self { path: String::new(), names })
     }
 }
 

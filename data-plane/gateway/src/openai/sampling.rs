@@ -262,7 +262,8 @@ pub(super) fn nested<'a>(parameter: Parameter<'a>) -> Result<Parameters<'a>, Par
     if !parameter.raw.get().starts_with('{') {
         return Err(parameter.wrong_type("an object"));
     }
-    Parameters::parse(parameter.raw.get().as_bytes()).map_err(|_| {
+    let parsed = Parameters::parse(parameter.raw.get().as_bytes());
+    parsed.map(|parameters| parameters.at(parameter.name)).map_err(|_| {
         let message = format!("Invalid '{}': too many names, or a name that stands twice.", parameter.name);
         ParameterError::invalid(parameter.name, message)
     })

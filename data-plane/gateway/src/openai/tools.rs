@@ -97,7 +97,7 @@ fn tool(path: &str, raw: &RawValue) -> Result<Tool, ParameterError> {
     let function_path = format!("{path}.function");
     let function = fields.take("function").ok_or_else(|| ParameterError::missing(&function_path))?;
     let mut function = nested(function.named(&function_path))?;
-    fields.finish(&[]).map_err(|error| error.within(path))?;
+    fields.finish(&[])?;
     let name = name(&function_path, &mut function)?;
     let description = match function.take("description") {
         Some(text) => Some(text.named(&format!("{function_path}.description")).label(MAX_DESCRIPTION_CHARS)?),
@@ -111,7 +111,7 @@ fn tool(path: &str, raw: &RawValue) -> Result<Tool, ParameterError> {
         Some(strict) => strict.named(&format!("{function_path}.strict")).boolean()?,
         None => false,
     };
-    function.finish(&[]).map_err(|error| error.within(&function_path))?;
+    function.finish(&[])?;
     Ok(Tool { name, description, parameters, strict })
 }
 
@@ -198,9 +198,9 @@ fn choice(parameter: Parameter<'_>) -> Result<Option<ToolChoice>, ParameterError
         let path = "tool_choice.function";
         let function = fields.take("function").ok_or_else(|| ParameterError::missing(path))?;
         let mut function = nested(function.named(path))?;
-        fields.finish(&[]).map_err(|error| error.within("tool_choice"))?;
+        fields.finish(&[])?;
         let name = name(path, &mut function)?;
-        function.finish(&[]).map_err(|error| error.within(path))?;
+        function.finish(&[])?;
         return Ok(Some(ToolChoice::Named(name)));
     }
     if !parameter.raw.get().starts_with('"') {

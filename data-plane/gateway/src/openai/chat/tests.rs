@@ -144,7 +144,9 @@ fn unknown_and_wrong_parameters_are_refused_by_name() {
     check(json!({"logprobs": true, "top_logprobs": 21}), "top_logprobs", "integer_above_max_value");
     check(json!({"stream": "yes"}), "stream", "invalid_type");
     check(json!({"stream_options": {"include_usage": true}}), "stream_options", "invalid_value");
-    check(json!({"stream": true, "stream_options": {"x": 1}}), "x", "unknown_parameter");
+    check(json!({"stream": true, "stream_options": {"x": 1}}), "stream_options.x", "unknown_parameter");
+    let obfuscated = json!({"stream": true, "stream_options": {"include_obfuscation": true}});
+    check(obfuscated, "stream_options.include_obfuscation", "unsupported_parameter");
     check(json!({"metadata": {"a": 1}}), "metadata", "invalid_type");
     check(json!({"priority": "urgent"}), "priority", "invalid_value");
     check(json!({"priority": "batch", "service_tier": "default"}), "priority", "invalid_value");
@@ -177,6 +179,8 @@ fn an_answer_can_be_asked_for_in_four_forms() {
         (schema(json!({"name": "a b"})), "response_format.json_schema.name"),
         (schema(json!({"name": "x", "schema": 5})), "response_format.json_schema.schema"),
         (schema(json!({"name": "x", "strict": "y"})), "response_format.json_schema.strict"),
+        (schema(json!({"name": "x", "mood": 1})), "response_format.json_schema.mood"),
+        (json!({"type": "text", "mood": 1}), "response_format.mood"),
     ] {
         assert_eq!(format(bad).unwrap_err().param.as_deref(), Some(param));
     }
@@ -196,6 +200,9 @@ fn bad_messages_are_refused_by_their_path() {
     check(json!([{"role": "user"}]), "messages[0].content", "missing_required_parameter");
     check(json!([{"role": "user", "content": 4}]), "messages[0].content", "invalid_type");
     check(json!([{"role": "user", "content": "x", "mood": 1}]), "messages[0].mood", "unknown_parameter");
+    let part = json!([{"type": "text", "text": "x", "mood": 1}]);
+    check(json!([{"role": "user", "content": part}]), "messages[0].content[0].mood", "unknown_parameter");
+    check(json!([{"role": "assistant", "refusal": "no"}]), "messages[0].refusal", "unsupported_parameter");
     let image = json!([{"type": "image_url", "image_url": {"url": "data:"}}]);
     check(json!([{"role": "user", "content": image}]), "messages[0].content[0].type", "invalid_value");
     let many: Vec<Value> = (0..100_000).map(|_| json!({"role": "user", "content": "x"})).collect();

@@ -82,6 +82,13 @@ fn bad_tools_are_refused_by_their_path() {
     };
     choice(json!("sometimes"), "tool_choice", "invalid_value");
     choice(json!(1), "tool_choice", "invalid_type");
+    let allowed = json!({"type": "allowed_tools", "allowed_tools": {"mode": "auto", "tools": []}});
+    choice(allowed, "tool_choice.type", "invalid_value");
+    choice(
+        json!({"type": "function", "function": {"name": "f"}, "mood": 1}),
+        "tool_choice.mood",
+        "unknown_parameter",
+    );
     choice(json!({"type": "function"}), "tool_choice.function", "missing_required_parameter");
     choice(json!({"type": "function", "function": {"name": "g"}}), "tool_choice", "invalid_value");
     check(json!({"tool_choice": "required"}), "tool_choice", "invalid_value");
