@@ -25,9 +25,10 @@ use progress::WatchedRecord;
 
 use crate::admission::Reservation;
 use crate::error::GatewayError;
+use crate::grammar::AskedBy;
 use crate::indexed_config::IndexedConfig;
 use crate::metrics::{Metrics, OverloadAction};
-use crate::openai::{ParameterError, answer};
+use crate::openai::answer;
 use crate::record::{Counts, OpenRecord};
 use crate::routing::{End, Expected, Link, NoReplica, Registry, Taken};
 
@@ -63,7 +64,7 @@ pub(crate) struct Admitted {
     pub(crate) context_tokens: u64,
     pub(crate) param: &'static str,
     /// The parameter that asked for the grammar, if there is one.
-    pub(crate) grammar_param: Option<&'static str>,
+    pub(crate) grammar_asked_by: Option<AskedBy>,
     /// What it met when it was admitted.
     pub(crate) load: (Expected, Slo),
     /// If it has not begun to be computed by then, it is refused.
@@ -355,11 +356,11 @@ enum Outcome {
 impl Admitted {
     /// Grammars are compiled at the worker; all else was checked here.
     fn invalid(&self, finished: &Finished) -> GatewayError {
-        let Some(param) = self.grammar_param else {
+        let Some(asked_by) = self.grammar_asked_by else {
             tracing::error!("a worker refused a request as invalid that this gateway had checked");
             return GatewayError::EngineFailed;
         };
-        ParameterError::invalid(param, format!("Invalid '{param}': {}.", finished.message)).into()
+        asked_by.refused(&finished.message).into()
     }
 
     fn too_long(&self, limit_tokens: u64) -> GatewayError {

@@ -84,7 +84,7 @@ struct Prepared {
     chosen: Chosen,
     give_up_after: Duration,
     generate: Generate,
-    grammar_param: Option<&'static str>,
+    grammar_asked_by: Option<grammar::AskedBy>,
     parser: Option<AnswerParser>,
     reservation: Reservation,
     limits: LimitStates,
@@ -152,7 +152,7 @@ impl Pipeline {
             arrived: arrived.instant,
             context_tokens: prepared.context_tokens,
             param: request.input.param(),
-            grammar_param: prepared.grammar_param,
+            grammar_asked_by: prepared.grammar_asked_by,
             load,
             give_up_at: arrived.instant + prepared.give_up_after,
             parser: prepared.parser,
@@ -197,7 +197,7 @@ impl Pipeline {
         let prompt = self.tokeniser.tokenise(text.clone(), input, tools, context, arrived.at).await?;
         let parser = reading::parser(request, &text, prompt.opens_thought);
         let held = grammar::of(request, &text, prompt.opens_thought)?;
-        let (grammar, grammar_param) = held.map(|held| (held.grammar, held.param)).unzip();
+        let (grammar, grammar_asked_by) = held.map(|held| (held.grammar, held.asked_by)).unzip();
         let prompt = prompt.tokens;
         let prompt_tokens = prompt.len() as u64;
         let asked =
@@ -235,7 +235,7 @@ impl Pipeline {
             chosen,
             give_up_after: terms.give_up_after,
             generate,
-            grammar_param,
+            grammar_asked_by,
             parser,
             reservation,
             limits,

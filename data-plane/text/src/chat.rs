@@ -26,7 +26,6 @@ pub(crate) use hermes::{Place, rewrite};
 pub(crate) use json_tree::Json;
 pub use json_tree::MAX_JSON_DEPTH;
 pub(crate) use template::ChatTemplate;
-pub(crate) use tool::NO_PARAMETERS;
 pub use tool::{Tool, ToolCall};
 
 /// One turn of a conversation, as the caller gave it.

@@ -11,6 +11,7 @@ mod chart;
 mod completion;
 mod ending;
 mod error;
+mod finite;
 mod matcher;
 mod pattern;
 mod rules;
@@ -93,7 +94,7 @@ impl Grammar {
         });
         match compiled {
             Ok(Ok(Ok(outcome))) => outcome,
-            Ok(Ok(Err(error))) => Err(error::of_compiler(&error)),
+            Ok(Ok(Err(error))) => Err(error::of_compiler(&error, spec)),
             Ok(Err(_)) | Err(_) => Err(GrammarError::TooComplex),
         }
     }

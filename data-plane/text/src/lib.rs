@@ -59,4 +59,4 @@ pub use model_text::{
 };
 pub use stop_matcher::{StopError, StopLimits, StopMatcher, StopStep};
 pub use text_model::TextModel;
-pub use tool_calls::grammar::ToolUse;
+pub use tool_calls::grammar::{ToolUse, tool_of_rule};

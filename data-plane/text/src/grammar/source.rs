@@ -6,7 +6,7 @@ use llguidance::JsonCompileOptions;
 use llguidance::api::TopLevelGrammar;
 use serde_json::{Map, Value, json};
 
-use super::{GrammarError, GrammarSpec, pattern};
+use super::{GrammarError, GrammarSpec, finite, pattern};
 
 /// A schema or a Lark grammar. OpenAI's limit on the names and constants in a schema is 120,000 characters.
 pub const MAX_GRAMMAR_BYTES: usize = 128 << 10;
@@ -73,6 +73,9 @@ fn read_schema(text: &str) -> Result<Value, GrammarError> {
     let mut value: Value =
         serde_json::from_str(text).map_err(|error| GrammarError::NotJson(error.to_string()))?;
     check(&value)?;
+    if let Some(finite::Endless { needed, back_to }) = finite::endless(&value) {
+        return Err(GrammarError::Endless { needed, back_to });
+    }
     narrow(&mut value);
     if !value.is_object() {
         return Err(GrammarError::NotASchema);

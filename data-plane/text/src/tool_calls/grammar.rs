@@ -10,7 +10,7 @@ use std::fmt::Write;
 use llguidance::JsonCompileOptions;
 
 use crate::answer_form::ToolFamily;
-use crate::chat::{Json, NO_PARAMETERS, Tool};
+use crate::chat::{Json, Tool};
 use crate::grammar::{GrammarError, embedded};
 use crate::text_model::TextModel;
 
@@ -28,6 +28,10 @@ pub enum ToolUse<'a> {
 
 /// Any JSON object.
 const OBJECT: &str = r#"{"type":"object"}"#;
+/// What a tool takes that states no parameters, as OpenAI has it.
+const NOTHING: &str = r#"{"type":"object","properties":{},"additionalProperties":false}"#;
+/// What the arguments of a tool are called in a grammar, with its place among the tools.
+const ARGUMENTS: &str = "arguments_";
 /// A schema with one of these says of what type its instances are.
 const SAYS_TYPE: [&str; 5] = ["type", "$ref", "anyOf", "oneOf", "allOf"];
 
@@ -69,7 +73,11 @@ impl TextModel {
             };
             let after = if after.is_empty() { String::new() } else { format!(" {}", literal(after)) };
             line(&mut rules, &format!("call_{at}: {} arguments_{at}{after}", literal(&before)));
-            line(&mut rules, &format!("arguments_{at}: {}", arguments(tool, tool_use)?));
+            let rule = arguments_rule(at);
+            match arguments(tool, tool_use) {
+                Ok(derived) => line(&mut rules, &format!("{rule}: {derived}")),
+                Err(error) => return Err(GrammarError::InRule { rule, error: Box::new(error) }),
+            }
         }
         Ok(self.grammar_after_thought(&rules, opens_thought))
     }
@@ -199,6 +207,15 @@ impl Frame {
     }
 }
 
+fn arguments_rule(at: usize) -> String {
+    format!("{ARGUMENTS}{at}")
+}
+
+/// Whose arguments a rule of [`TextModel::tool_grammar`] derives: the tool's place among them.
+pub fn tool_of_rule(rule: &str) -> Option<usize> {
+    rule.strip_prefix(ARGUMENTS)?.parse().ok()
+}
+
 /// What derives a tool's arguments: as its schema has it, as far as the schema can be enforced, or any.
 fn arguments(tool: &Tool, tool_use: ToolUse<'_>) -> Result<String, GrammarError> {
     let options = JsonCompileOptions {
@@ -212,7 +229,7 @@ fn arguments(tool: &Tool, tool_use: ToolUse<'_>) -> Result<String, GrammarError>
     if !tool.strict && tool_use != ToolUse::Required {
         return embedded(OBJECT, Some(&options));
     }
-    let mut schema = Json::parse(tool.parameters.as_deref().unwrap_or(NO_PARAMETERS));
+    let mut schema = Json::parse(tool.parameters.as_deref().unwrap_or(NOTHING));
     // A tool's arguments are an object even where its schema does not say so.
     if let Some(Json::Object(entries)) = &mut schema
         && !entries.iter().any(|(key, _)| SAYS_TYPE.contains(&key.as_str()))

@@ -1,6 +1,6 @@
 //! Grammars of calls take what their families' readers read, and nothing else.
 
-use weir_text::{Grammar, GrammarMatcher, GrammarSpec, TextModel, Tool, ToolUse};
+use weir_text::{Grammar, GrammarError, GrammarMatcher, GrammarSpec, TextModel, Tool, ToolUse, tool_of_rule};
 
 use crate::fixtures::small_model;
 
@@ -68,6 +68,47 @@ fn hermes() {
     );
     let or = Case::new("<tool_call>", ToolUse::Or("%json {\"type\":\"integer\"}"), true, false);
     or.check(&["17", F, &both], &["hi", &wrong_type]);
+}
+
+#[test]
+fn a_tool_without_parameters_is_called_with_none() {
+    for strict in [false, true] {
+        let model = small_model("{{ tools }}<tool_call>").unwrap();
+        let tools = [Tool { name: "f".into(), strict, ..Tool::default() }];
+        let grammar = model.tool_grammar(&tools, ToolUse::Required, true, false).unwrap();
+        let case = Case { model, grammar };
+        let call =
+            |arguments| format!("<tool_call>\n{{\"name\": \"f\", \"arguments\": {arguments}}}\n</tool_call>");
+        case.check(&[&call("{}")], &[&call("{\"a\": 1}"), &call("1")]);
+    }
+}
+
+#[test]
+fn of_a_tool_that_cannot_be_held_to_its_schema_the_place_is_told_and_no_grammar() {
+    let model = small_model("{{ tools }}<tool_call>").unwrap();
+    let tool = |parameters: &str| Tool {
+        name: "f".into(),
+        parameters: Some(parameters.into()),
+        strict: true,
+        ..Tool::default()
+    };
+    for (schema, says) in [
+        (r#"{"type":"object","properties":{"a":{"uniqueItems":true}}}"#, "`uniqueItems` is not supported"),
+        (r#"{"type":"object","properties":{"a":{"pattern":"(?=a)b"}}}"#, "look"),
+        (r##"{"type":"object","properties":{"a":{"$ref":"#"}},"required":["a"]}"##, "no finite instance"),
+    ] {
+        let tools = [tool(r#"{"type":"object"}"#), tool(schema)];
+        let compiled = model
+            .tool_grammar(&tools, ToolUse::Free, true, false)
+            .and_then(|grammar| Grammar::compile(&model, &GrammarSpec::Lark(grammar)));
+        let message = compiled.unwrap_err().to_string();
+        let (rule, reason) = GrammarError::in_rule(&message).unwrap();
+        assert_eq!(tool_of_rule(rule), Some(1));
+        assert!(
+            reason.contains(says) && !reason.contains("%json") && !reason.contains("x-guidance"),
+            "{reason}"
+        );
+    }
 }
 
 #[test]

@@ -47,14 +47,20 @@ fn what_is_not_supported_is_named() {
 }
 
 #[test]
-fn what_no_answer_begins_as_is_refused() {
+fn what_has_no_finite_instance_is_refused() {
+    let next = r##"{"type":"object","properties":{"n":{"$ref":"#"}},"required":["n"]}"##;
+    let message = schema(next).unwrap_err().to_string();
+    assert_eq!(
+        message,
+        "the schema has no finite instance: `#/properties/n` is needed and leads back to `#` each time"
+    );
     for text in [
         r##"{"$ref": "#"}"##,
         r##"{"allOf": [{"$ref": "#"}]}"##,
         r##"{"$ref": "#/$defs/a", "$defs": {"a": {"$ref": "#/$defs/b"}, "b": {"$ref": "#/$defs/a"}}}"##,
     ] {
         let message = schema(text).unwrap_err().to_string();
-        assert!(message.contains("no answer begins"), "{text}: {message}");
+        assert!(message.contains("no finite instance"), "{text}: {message}");
     }
     for text in ["start: start", r##"start: %json {"$ref": "#"}"##] {
         assert!(lark(text).is_err(), "{text}");
@@ -64,6 +70,19 @@ fn what_no_answer_begins_as_is_refused() {
         Ok(grammar) => assert!(!GrammarMatcher::new(grammar, None).mask().iter().all(|word| *word == 0)),
         Err(error) => assert!(!error.to_string().is_empty()),
     }
+}
+
+#[test]
+fn of_a_schema_within_a_grammar_the_rule_is_named_and_nothing_quoted() {
+    let message = lark("start: \"x\" a\na: %json {\"type\": \"array\", \"uniqueItems\": true}")
+        .unwrap_err()
+        .to_string();
+    let says = "the JSON Schema keyword `uniqueItems` is not supported";
+    assert_eq!(GrammarError::in_rule(&message), Some(("a", says)));
+    let message = lark("start: %json {\"type\": \"strings\"}").unwrap_err().to_string();
+    let (rule, says) = GrammarError::in_rule(&message).unwrap();
+    assert_eq!(rule, "start");
+    assert!(says.contains("strings") && !says.contains("json") && !says.contains('|'), "{says}");
 }
 
 #[test]
