@@ -9,8 +9,9 @@ use std::collections::{HashMap, HashSet};
 
 use serde_json::{Map, Value};
 
-/// Schemas looked at, each as often as that happens: some 20 ms. What takes longer is not refused.
-const MAX_STEPS: usize = 1_000_000;
+/// Schemas, names and constants looked at, each as often as that happens: some ten times all that a schema of the largest
+/// size holds. What takes longer is not refused.
+const MAX_STEPS: usize = 300_000;
 /// Longest reference that an error tells of.
 const MAX_ECHO_CHARS: usize = 128;
 
@@ -58,7 +59,7 @@ fn has_inner_base(value: &Value, is_root: bool) -> bool {
     match value {
         Value::Array(items) => items.iter().any(|item| has_inner_base(item, false)),
         Value::Object(members) => {
-            (!is_root && members.get("$id").is_some_and(Value::is_string))
+            (!is_root && ["$id", "id"].iter().any(|name| members.get(*name).is_some_and(Value::is_string)))
                 || members.values().any(|member| has_inner_base(member, false))
         }
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => false,
@@ -104,7 +105,7 @@ struct Search<'a> {
 impl<'a> Search<'a> {
     /// Of which types a schema has instances that end, and maybe more.
     fn types(&mut self, schema: &'a Value) -> Types {
-        self.steps_left = self.steps_left.saturating_sub(1);
+        self.spend(1);
         let members = match schema {
             Value::Bool(false) => return 0,
             Value::Object(members) if self.steps_left > 0 => members,
@@ -115,6 +116,8 @@ impl<'a> Search<'a> {
             let known = reference(members).and_then(|reference| self.of_references.get(reference));
             return known.copied().unwrap_or(ALL);
         }
+        let listed = ["type", "enum", "required"].iter().filter_map(|name| members.get(*name)?.as_array());
+        self.spend(listed.map(Vec::len).sum());
         let mut types = stated(members);
         if let Some(Value::Array(parts)) = members.get("allOf") {
             types &= parts.iter().fold(ALL, |types, part| types & self.types(part));
@@ -133,6 +136,10 @@ impl<'a> Search<'a> {
             types &= !ARRAY;
         }
         types
+    }
+
+    fn spend(&mut self, steps: usize) {
+        self.steps_left = self.steps_left.saturating_sub(steps);
     }
 
     /// A property that an object needs and that has no instance: by its path and its schema.
