@@ -28,9 +28,14 @@ fn left(response: &Response) -> Left {
     (number("x-ratelimit-remaining-requests"), number("x-ratelimit-remaining-tokens"))
 }
 
+/// More tokens than any limit here gives in a minute.
+fn too_long() -> Value {
+    chat_body(&"river ".repeat(7_000), json!({}))
+}
+
 /// Asks for more than can ever be had: refused, and told what there is.
 async fn look(tenant: &Tenant) -> Left {
-    let body = serde_json::to_vec(&chat_body("Hi", json!({"max_tokens": 8_000}))).unwrap();
+    let body = serde_json::to_vec(&too_long()).unwrap();
     let response = tenant.api.send(Method::POST, "/chat/completions", body).await.unwrap();
     assert_eq!(response.status(), StatusCode::TOO_MANY_REQUESTS);
     left(&response)
@@ -59,13 +64,13 @@ pub async fn rejections(operator: &Api, ledger: &PgPool) -> Vec<String> {
     let before = look(&tenant).await;
     let stranger = tenant.api.with_key(Some("no-key"));
     for _ in 0..REJECTIONS {
-        for (api, more, expected) in [
-            (&tenant.api, json!({"max_tokens": 8_000}), 429),
-            (&tenant.api, json!({"temperature": 9}), 400),
-            (&tenant.api, json!({"model": "nothing"}), 404),
-            (&stranger, json!({}), 401),
+        for (api, body, expected) in [
+            (&tenant.api, too_long(), 429),
+            (&tenant.api, chat_body("Hi", json!({"temperature": 9})), 400),
+            (&tenant.api, chat_body("Hi", json!({"model": "nothing"})), 404),
+            (&stranger, chat_body("Hi", json!({})), 401),
         ] {
-            let (status, answer) = api.post("/chat/completions", &chat_body("Hi", more)).await;
+            let (status, answer) = api.post("/chat/completions", &body).await;
             assert_eq!(status.as_u16(), expected, "{answer}");
         }
     }
