@@ -72,7 +72,8 @@ pub(crate) fn terms(policy: &OverloadPolicy, slo: Slo, expected: Expected, age: 
     let wait = Duration::try_from_secs_f64(expected.wait_ms / 1_000.0).unwrap_or(Duration::MAX);
     // Who finds a seat does not wait, however long it took until here.
     let wait = if wait.is_zero() { wait } else { wait.saturating_add(age.elapsed) };
-    let is_queue_full = expected.is_full && expected.queue_depth >= u64::from(bounds.max_depth);
+    let depth = expected.queue_depth + expected.would_wait;
+    let is_queue_full = expected.would_wait > 0 && depth > u64::from(bounds.max_depth);
     if is_queue_full || wait > give_up_after {
         let retry_after = wait.saturating_sub(give_up_after).clamp(RETRY_AFTER.0, RETRY_AFTER.1);
         return Err(Full { retry_after });
@@ -105,7 +106,8 @@ mod tests {
     const NEW: Age = Age { timeout: Duration::from_secs(3_600), elapsed: Duration::ZERO };
 
     fn waiting(wait_ms: f64, queue_depth: u64) -> Expected {
-        Expected { wait_ms, prefill_ms: 50.0, is_full: wait_ms > 0.0, queue_depth }
+        let is_full = wait_ms > 0.0;
+        Expected { wait_ms, prefill_ms: 50.0, is_full, would_wait: is_full.into(), queue_depth }
     }
 
     fn run(give_up_ms: u64, max_output_tokens: Option<u32>) -> Result<Terms, Full> {
@@ -130,7 +132,11 @@ mod tests {
         check(&queue, waiting(1e9, 3), &refuse(60));
         check(&queue, waiting(f64::INFINITY, 3), &refuse(60));
         // Others wait, of a class behind this one, and there is a seat.
-        check(&queue, Expected { is_full: false, ..waiting(0.0, 9) }, &run(1_000, None));
+        check(&queue, waiting(0.0, 9), &run(1_000, None));
+        // Of several choices each wants a place, though the first has a seat.
+        check(&queue, Expected { would_wait: 4, ..waiting(0.0, 0) }, &run(1_000, None));
+        check(&queue, Expected { would_wait: 5, ..waiting(0.0, 0) }, &refuse(1));
+        check(&queue, Expected { would_wait: 2, ..waiting(10.0, 3) }, &refuse(1));
         let nobody = OverloadPolicy::Queue { bounds: QueueBounds { max_depth: 0, ..BOUNDS } };
         check(&nobody, waiting(10.0, 0), &refuse(1));
         check(&nobody, waiting(0.0, 0), &run(1_000, None));

@@ -202,13 +202,13 @@ impl Pipeline {
         let prompt_tokens = prompt.len() as u64;
         let asked =
             output_budget::decide(&ceiling, prompt_tokens, request.max_tokens, request.input.param())?;
-        let wanted = Wanted { class: class(request.tier), prompt_tokens, max_tokens: u64::from(asked) };
+        let (max_tokens, choices) = (u64::from(asked), u64::from(request.n));
+        let wanted = Wanted { class: class(request.tier), prompt_tokens, max_tokens, choices };
         let Placed { chosen, terms } = self.place(arrived, &target, wanted, may_overflow)?;
         let max_tokens = terms.max_output_tokens.map_or(asked, |most| asked.min(most));
         let granted_max_tokens = (max_tokens < asked).then_some(max_tokens);
         let relief = Relief { granted_max_tokens, ..Relief::default() };
-        let size =
-            RequestSize { prompt_tokens, max_tokens: u64::from(max_tokens), choices: u64::from(request.n) };
+        let size = RequestSize { prompt_tokens, max_tokens: u64::from(max_tokens), choices };
         let asks = Request { principal: *principal, model: &request.model, version: version.id, size };
         let (reservation, limits) = self.admission.admit(config, asks)?;
         let tenant_weight = config.tenant(principal.tenant).map_or(1, |tenant| tenant.weight);

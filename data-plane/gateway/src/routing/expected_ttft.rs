@@ -32,8 +32,10 @@ pub(crate) struct Expected {
     pub(crate) wait_ms: f64,
     /// Of its own prompt.
     pub(crate) prefill_ms: f64,
-    /// There is no seat for it.
+    /// There is no seat for it, nor for the first of its choices.
     pub(crate) is_full: bool,
+    /// Of its choices, those that find none.
+    pub(crate) would_wait: u64,
     /// Sequences that want a seat before it and find none, as far as is known.
     pub(crate) queue_depth: u64,
 }
@@ -44,13 +46,21 @@ impl Expected {
     }
 }
 
-/// What a request of `prompt_tokens` has to expect. An interactive one goes before all of class batch, which gives its
+/// What is asked for, as far as it matters here.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Asked {
+    pub(crate) class: Class,
+    pub(crate) prompt_tokens: u64,
+    /// Sequences that it runs as; the first answers first.
+    pub(crate) choices: u64,
+}
+
+/// What a request has to expect. An interactive one goes before all of class batch, which gives its
 /// seats up to it.
 pub(crate) fn expect(
     load: &VersionLoad,
     sent: SentSince,
-    class: Class,
-    prompt_tokens: u64,
+    Asked { class, prompt_tokens, choices }: Asked,
     borrowed_prefill_tokens_per_s: f64,
 ) -> Expected {
     let prefill_rate = positive_or(load.prefill_tokens_per_s, borrowed_prefill_tokens_per_s);
@@ -78,7 +88,8 @@ pub(crate) fn expect(
             ahead.prefill_tokens = of_interactive.unwrap_or(ahead.prefill_tokens);
         }
     }
-    let seats_short = (ahead.running + ahead.waiting + 1).saturating_sub(seats);
+    let short_by = |choices: u64| (ahead.running + ahead.waiting + choices).saturating_sub(seats);
+    let seats_short = short_by(1);
     // A full batch ends one answer in the time in which it gives as many tokens as one has.
     let seat_ms = seats_short as f64 * answer_tokens / decode_rate * 1000.0;
     let usable_pages = load.pages_free + load.pages_cached;
@@ -90,6 +101,7 @@ pub(crate) fn expect(
         wait_ms: prefill_ms(ahead.prefill_tokens + ahead.sent_tokens) + seat_ms.max(page_ms),
         prefill_ms: prefill_ms(prompt_tokens),
         is_full: seats_short > 0,
+        would_wait: short_by(choices).min(choices),
         // Of those that were sent since the report, some find a seat.
         queue_depth: ahead.waiting.min(seats_short.saturating_sub(1)),
     }
@@ -129,10 +141,29 @@ mod tests {
         }
     }
 
+    fn small(class: Class) -> Asked {
+        Asked { class, prompt_tokens: 0, choices: 1 }
+    }
+
+    #[test]
+    fn each_choice_wants_a_seat() {
+        let load = VersionLoad { running: 5, ..idle() };
+        let of = |choices, waiting_interactive| {
+            let load = VersionLoad { waiting_interactive, ..load.clone() };
+            let asked = Asked { choices, ..small(Class::Interactive) };
+            let Expected { is_full, would_wait, queue_depth, .. } =
+                expect(&load, SentSince::default(), asked, 1.0);
+            (is_full, would_wait, queue_depth)
+        };
+        assert_eq!(of(3, 0), (false, 0, 0));
+        assert_eq!(of(8, 0), (false, 5, 0));
+        assert_eq!(of(2, 4), (true, 2, 1));
+    }
+
     fn ttft_ms(change: impl Fn(&mut VersionLoad), sent: SentSince, class: Class, prompt: u64) -> f64 {
         let mut load = idle();
         change(&mut load);
-        expect(&load, sent, class, prompt, 500.0).ttft_ms()
+        expect(&load, sent, Asked { class, prompt_tokens: prompt, choices: 1 }, 500.0).ttft_ms()
     }
 
     fn sent(sequences: u64, prompt_tokens: u64) -> Sent {
@@ -173,17 +204,17 @@ mod tests {
         assert_eq!(ttft_ms(full, sent, Class::Batch, 0), 400.0 + 1_010.0 + 800.0);
         let mut load = idle();
         full(&mut load);
-        let depths =
-            [Class::Interactive, Class::Batch].map(|class| expect(&load, sent, class, 0, 1.0).queue_depth);
+        let depths = [Class::Interactive, Class::Batch]
+            .map(|class| expect(&load, sent, small(class), 1.0).queue_depth);
         assert_eq!(depths, [0, 7]);
         load.running_batch = 0;
-        assert_eq!(expect(&load, sent, Class::Interactive, 0, 1.0).queue_depth, 2);
+        assert_eq!(expect(&load, sent, small(Class::Interactive), 1.0).queue_depth, 2);
         // The seats that are left go to the first of those that were sent.
         let burst =
             SentSince { interactive: Sent { sequences: 8, prompt_tokens: 0 }, ..SentSince::default() };
         let of_burst = |running| {
             let load = VersionLoad { running, ..idle() };
-            let expected = expect(&load, burst, Class::Interactive, 0, 1.0);
+            let expected = expect(&load, burst, small(Class::Interactive), 1.0);
             (expected.is_full, expected.queue_depth)
         };
         assert_eq!([0, 1, 8].map(of_burst), [(true, 0), (true, 1), (true, 8)]);

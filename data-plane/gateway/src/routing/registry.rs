@@ -11,7 +11,7 @@ use weir_schemas::config_snapshot::Alias;
 use weir_schemas::ids::{VersionId, WorkerId};
 use weir_schemas::rpc::worker::{Class, Generate, VersionLoad};
 
-use super::expected_ttft::{Expected, UNMEASURED_PREFILL_TOKENS_PER_S, expect};
+use super::expected_ttft::{Asked, Expected, UNMEASURED_PREFILL_TOKENS_PER_S, expect};
 use super::link::{Link, LinkOptions, ReadyReplica};
 use crate::indexed_config::IndexedConfig;
 
@@ -32,13 +32,15 @@ pub(crate) enum NoReplica {
 pub(crate) struct Wanted {
     pub(crate) class: Class,
     pub(crate) prompt_tokens: u64,
+    /// Of each choice.
     pub(crate) max_tokens: u64,
+    pub(crate) choices: u64,
 }
 
 impl Wanted {
     pub(crate) fn by(generate: &Generate) -> Self {
         let (prompt_tokens, max_tokens) = (generate.prompt.len() as u64, u64::from(generate.max_tokens));
-        Self { class: generate.class(), prompt_tokens, max_tokens }
+        Self { class: generate.class(), prompt_tokens, max_tokens, choices: u64::from(generate.n.max(1)) }
     }
 }
 
@@ -163,13 +165,14 @@ impl Registry {
             .filter(|rate| rate.is_finite() && *rate > 0.0)
             .reduce(f64::min)
             .unwrap_or(UNMEASURED_PREFILL_TOKENS_PER_S);
-        let Wanted { class, prompt_tokens, max_tokens } = wanted;
+        let Wanted { class, prompt_tokens, max_tokens, choices } = wanted;
+        let asked = Asked { class, prompt_tokens, choices };
         let sequence_tokens = prompt_tokens.saturating_add(max_tokens);
         let best = ready
             .into_iter()
             .filter(|(_, replica)| holds(replica) >= sequence_tokens)
             .map(|(link, ReadyReplica { load, sent })| {
-                let expected = expect(&load, sent, class, prompt_tokens, borrowed_rate);
+                let expected = expect(&load, sent, asked, borrowed_rate);
                 Chosen { link, expected }
             })
             .min_by(|a, b| a.expected.ttft_ms().total_cmp(&b.expected.ttft_ms()));
