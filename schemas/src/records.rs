@@ -30,6 +30,10 @@ pub const PROGRESS_INTERVAL: Duration = Duration::from_secs(1);
 pub const PROGRESS_NOTE_INTERVAL: Duration = Duration::from_millis(500);
 const _: () = assert!(PROGRESS_NOTE_INTERVAL.as_millis() * 2 == PROGRESS_INTERVAL.as_millis());
 
+/// A worker that its gateway's session has been cut off from computes on until it notices, at the latest after this: so
+/// far may it be ahead of what arrived and was charged as `replica_lost`.
+pub const SESSION_LOSS_INTERVAL: Duration = Duration::from_secs(15);
+
 /// Topic of [`ChargeRecord`]s, keyed by tenant id.
 pub const USAGE_TOPIC: &str = "weir.usage.v1";
 /// Topic of [`ExecutionRecord`]s, keyed by tenant id.

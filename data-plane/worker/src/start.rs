@@ -18,6 +18,7 @@ use weir_metering::{
 };
 use weir_schemas::clock::Clock;
 use weir_schemas::ids::{InstanceId, WorkerId};
+use weir_schemas::records::SESSION_LOSS_INTERVAL;
 use weir_schemas::rpc::auth::InternalSecret;
 use weir_schemas::rpc::config::NodeKind;
 use weir_schemas::rpc::config_client::{ConfigClient, ConfigClientOptions, NodeIdentity};
@@ -40,7 +41,8 @@ use crate::versions::{VersionState, Versions};
 
 /// Largest message from a gateway: a prompt of the longest context as token ids, with room.
 const MESSAGE_BYTES_MAX: usize = 64 << 20;
-/// A gateway that vanished without a word is noticed within this and half as much again.
+/// A gateway that vanished without a word is asked for an answer after this, and is gone if none comes until
+/// [`SESSION_LOSS_INTERVAL`] is over.
 const KEEP_ALIVE: Duration = Duration::from_secs(10);
 /// How long the ledger may take to confirm the last records; what it does not confirm is sent at the next start.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(5);
@@ -290,7 +292,7 @@ async fn serve(
     let incoming = TcpIncoming::from(listener).with_nodelay(Some(true));
     let served = Server::builder()
         .http2_keepalive_interval(Some(KEEP_ALIVE))
-        .http2_keepalive_timeout(Some(KEEP_ALIVE / 2))
+        .http2_keepalive_timeout(Some(SESSION_LOSS_INTERVAL - KEEP_ALIVE))
         .add_service(InterceptedService::new(rpc, secret.require()))
         .serve_with_incoming_shutdown(incoming, stop.cancelled_owned())
         .await;

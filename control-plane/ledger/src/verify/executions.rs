@@ -3,11 +3,14 @@
 //! Exact where both sides were closed by the engine's own count. Where one was closed from what was last known, the
 //! charge stands, is listed apart, and may differ by one progress interval's tokens at most: a gateway or worker that
 //! died (`recovered`) knows what it had noted, a gateway whose worker was lost (`replica_lost`), or that went on at
-//! another one, what had arrived.
+//! another one, what had arrived. A lost worker may have lived on, and be further than that by what it computed until it
+//! noticed.
+
+use std::time::Duration;
 
 use futures::TryStreamExt;
 use sqlx::{FromRow, PgConnection};
-use weir_schemas::records::PROGRESS_INTERVAL;
+use weir_schemas::records::{PROGRESS_INTERVAL, SESSION_LOSS_INTERVAL};
 
 use super::{Difference, Findings, Range};
 
@@ -35,6 +38,8 @@ struct Differing {
     is_unbalanced: bool,
     /// One side was closed from what was last known.
     is_inexact: bool,
+    /// The gateway was cut off from its worker.
+    is_lost: bool,
     #[sqlx(try_from = "(i64, i64, i64, i64)")]
     charged: Side,
     #[sqlx(try_from = "(i64, i64, i64, i64)")]
@@ -61,15 +66,17 @@ impl Differing {
         let [fewer, more] = sides;
         let is_prompt_excused = fewer.prompt == more.prompt
             || fewer.generated == 0 && fewer.prompt.max(more.prompt) <= self.whole_prompt;
-        self.is_inexact && !self.is_unbalanced && is_prompt_excused && is_within_an_interval(fewer, more)
+        let is_worker_ahead = self.is_lost && self.charged.generated <= self.executed.generated;
+        let interval = if is_worker_ahead { SESSION_LOSS_INTERVAL } else { PROGRESS_INTERVAL };
+        self.is_inexact && !self.is_unbalanced && is_prompt_excused && is_within(interval, fewer, more)
     }
 }
 
-/// Whether one progress interval may have made the tokens that one side lacks: the sides' last tokens are no further
+/// Whether one such interval may have made the tokens that one side lacks: the sides' last tokens are no further
 /// apart, or they are no more than the sequence makes in it at its mean rate, rounded up. A sequence that speeds up
 /// when others end is judged by the first, one that takes long for a single token by the second.
-fn is_within_an_interval(fewer: Side, more: Side) -> bool {
-    let interval_us = i128::try_from(PROGRESS_INTERVAL.as_micros()).unwrap_or(i128::MAX);
+fn is_within(interval: Duration, fewer: Side, more: Side) -> bool {
+    let interval_us = i128::try_from(interval.as_micros()).unwrap_or(i128::MAX);
     let missing = i128::from(more.generated) - i128::from(fewer.generated);
     let decode_us = i128::from(more.decode_us);
     let apart_us = decode_us - i128::from(fewer.decode_us);
@@ -128,6 +135,7 @@ WITH charged AS (
         c.request_id IS NULL AS uncharged, e.request_id IS NULL AS unexecuted,
         coalesce(c.recovered OR e.recovered OR c.finish_reason = 'replica_lost'
             OR e.generated <> e.last_generated, false) AS is_inexact,
+        coalesce(c.finish_reason = 'replica_lost', false) AS is_lost,
         (c.tenant_id, c.version_id, c.tenant_id, c.version_id)
             <> (e.tenant_id, e.version_id, e.other_tenant, e.other_version) AS is_another,
         coalesce(c.prompt, 0) AS charged_prompt, coalesce(c.generated, 0) AS charged_generated,
@@ -140,7 +148,7 @@ WITH charged AS (
     FROM charged c FULL JOIN executed e USING (request_id)
     WHERE coalesce(c.received_at, e.started_at) >= $1 AND coalesce(c.finished_at, e.finished_at) < $2
 )
-SELECT subject, is_inexact, whole_prompt::bigint, uncharged OR unexecuted OR coalesce(is_another, false) AS is_unbalanced,
+SELECT subject, is_inexact, is_lost, whole_prompt::bigint, uncharged OR unexecuted OR coalesce(is_another, false) AS is_unbalanced,
     CASE WHEN uncharged THEN 'executed but not charged' WHEN unexecuted THEN 'charged but not executed'
         WHEN is_another THEN 'charged to another than was executed for'
         ELSE 'charged and executed tokens differ' END AS what,
@@ -180,7 +188,7 @@ mod tests {
             (side(2, 3_000), side(3, 6_000), true),
             (side(2, 3_000), side(4, 9_000), false),
         ] {
-            assert_eq!(is_within_an_interval(fewer, more), expected, "{fewer:?} {more:?}");
+            assert_eq!(is_within(PROGRESS_INTERVAL, fewer, more), expected, "{fewer:?} {more:?}");
         }
     }
 }

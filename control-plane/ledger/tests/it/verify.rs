@@ -161,6 +161,29 @@ async fn what_arrived_from_a_lost_replica_is_what_is_charged() {
     assert_eq!(report.recovered.total, 1);
 }
 
+/// Ten tokens a second: a worker that is cut off has fifteen seconds to notice, one that counted less has none.
+#[tokio::test]
+async fn a_lost_replica_may_be_ahead_by_the_time_that_it_takes_to_notice() {
+    let ledger = consistent().await;
+    let arrived = |generated: u64| {
+        move |data: &mut weir_schemas::records::ChargeData| {
+            (data.generated_tokens, data.cached_prompt_tokens) = (generated, 0);
+            (data.decode_us, data.finish_reason) = (generated * 100_000, FinishReason::ReplicaLost);
+        }
+    };
+    let made = |generated: u64| {
+        move |data: &mut weir_schemas::records::ExecutionData| {
+            (data.generated_tokens, data.decode_us) = (generated, generated * 100_000);
+        }
+    };
+    ledger.append([charge(6, arrived(20)), charge(7, arrived(20)), charge(8, arrived(200))]).await;
+    let executions = vec![execution(6, 6, made(170)), execution(7, 7, made(172)), execution(8, 8, made(180))];
+    ledger.try_append(&WORKER.to_string(), executions).await.unwrap();
+    let report = check(&ledger).await;
+    assert_eq!((report.recovered.total, report.differences.total), (1, 2), "{report:?}");
+    assert_eq!(report.recovered.listed[0].subject, RequestId::from_u128(6).to_string());
+}
+
 #[tokio::test]
 async fn a_recovered_request_that_waits_for_its_price_has_the_same_bound() {
     let ledger = consistent().await;
