@@ -11,8 +11,8 @@ use weir_metering::LogError;
 use weir_schemas::clock::Clock;
 use weir_schemas::config_snapshot::{PinnedVersion, Slo};
 use weir_schemas::ids::{RequestId, VersionId};
-use weir_schemas::records::{ChargeData, FinishReason, GapStats, RejectionReason, SloOutcome, Tier};
-use weir_schemas::rpc::worker::{Billing, Class, Generate, Sampling, TokenBias};
+use weir_schemas::records::{ChargeData, FinishReason, GapStats, RejectionReason, SloOutcome};
+use weir_schemas::rpc::worker::{Billing, Generate, Sampling, TokenBias};
 use weir_text::{AnswerParser, TextModel};
 
 use crate::admission::{Admission, LimitStates, Request, RequestSize, Reservation};
@@ -24,14 +24,14 @@ use crate::indexed_config::IndexedConfig;
 use crate::model_texts::ModelTexts;
 use crate::openai::{CompletionRequest, ParameterError};
 use crate::output_budget::{self, Ceiling};
-use crate::overload::Relief;
+use crate::overload::{self, Relief};
 use crate::reading;
 use crate::record::{Received, Recorder};
 use crate::rejections::Rejections;
 use crate::resolve::request_hash;
 use crate::routing::{Chosen, Expected, Link, NoReplica, Registry, Wanted};
 use crate::tokenise::Tokeniser;
-use placement::{Placed, Target};
+use placement::{Placed, Target, class};
 
 /// Everything that the stages need.
 #[derive(Debug)]
@@ -169,7 +169,9 @@ impl Pipeline {
             Err(Stop::Refused(error)) => return Err(error),
             Err(Stop::Overflow(smaller)) => *smaller,
         };
-        if let Ok(prepared) = self.prepare(arrived, smaller, false).await {
+        if let Ok(prepared) = self.prepare(arrived, smaller, false).await
+            && !overload::is_overloaded(prepared.target.slo, prepared.chosen.expected)
+        {
             let relief = Relief { is_overflow: true, ..prepared.relief };
             return Ok(Prepared { relief, ..prepared });
         }
@@ -336,13 +338,6 @@ fn check_bias(request: &CompletionRequest, text: &TextModel) -> Result<(), Gatew
             Err(ParameterError::invalid("logit_bias", message).into())
         }
         None => Ok(()),
-    }
-}
-
-fn class(tier: Tier) -> Class {
-    match tier {
-        Tier::Interactive => Class::Interactive,
-        Tier::Batch => Class::Batch,
     }
 }
 

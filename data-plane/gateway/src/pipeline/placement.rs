@@ -3,6 +3,7 @@
 
 use weir_schemas::config_snapshot::{OverloadPolicy, PinnedVersion, Slo};
 use weir_schemas::ids::RequestId;
+use weir_schemas::records::Tier;
 use weir_schemas::rpc::worker::Class;
 
 use super::{Arrived, Pipeline, Stop, no_replica};
@@ -89,7 +90,7 @@ impl Pipeline {
             Relief { .. } if expected.is_full => OverloadAction::Queued,
             Relief { .. } => return,
         };
-        self.generation.metrics.overload(&request.model, super::class(request.tier), action);
+        self.generation.metrics.overload(&request.model, class(request.tier), action);
     }
 
     /// The model, if it is another one and has room for the request.
@@ -98,5 +99,12 @@ impl Pipeline {
         let chosen = self.registry.choose(&arrived.config, smaller.version.id, wanted, &[]).ok()?;
         let has_room = !overload::is_overloaded(smaller.slo, chosen.expected);
         (has_room && smaller.version.id != asked.version.id).then_some(smaller)
+    }
+}
+
+pub(super) fn class(tier: Tier) -> Class {
+    match tier {
+        Tier::Interactive => Class::Interactive,
+        Tier::Batch => Class::Batch,
     }
 }
