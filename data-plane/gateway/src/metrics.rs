@@ -130,29 +130,7 @@ pub(crate) struct Metrics {
 
 impl Metrics {
     pub(crate) fn register(registry: &mut Registry) -> Self {
-        let histogram = || Family::new_with_constructor(Seconds);
-        let metrics = Self {
-            ttft: histogram(),
-            inter_token: histogram(),
-            queue: histogram(),
-            prefill: histogram(),
-            decode: histogram(),
-            requests: Family::default(),
-            tokens: Family::default(),
-            inflight: Family::default(),
-            rejections: Family::default(),
-            idempotency: Family::default(),
-            overload: Family::default(),
-            slo_breaches: Family::default(),
-            queue_depth: Family::default(),
-            responses: Family::default(),
-            connections: Gauge::default(),
-            replicas_connected: Gauge::default(),
-            config_position: Gauge::default(),
-            failovers: Counter::default(),
-            cut_by_limits: Counter::default(),
-            recent: Arc::default(),
-        };
+        let metrics = Self::unregistered();
         let mut seconds = |name: &str, help: &str, family: &ModelHistogram| {
             registry.register_with_unit(name, help, Unit::Seconds, family.clone());
         };
@@ -201,6 +179,32 @@ impl Metrics {
             metrics.cut_by_limits.clone(),
         );
         metrics
+    }
+
+    fn unregistered() -> Self {
+        let histogram = || Family::new_with_constructor(Seconds);
+        Self {
+            ttft: histogram(),
+            inter_token: histogram(),
+            queue: histogram(),
+            prefill: histogram(),
+            decode: histogram(),
+            requests: Family::default(),
+            tokens: Family::default(),
+            inflight: Family::default(),
+            rejections: Family::default(),
+            idempotency: Family::default(),
+            overload: Family::default(),
+            slo_breaches: Family::default(),
+            queue_depth: Family::default(),
+            responses: Family::default(),
+            connections: Gauge::default(),
+            replicas_connected: Gauge::default(),
+            config_position: Gauge::default(),
+            failovers: Counter::default(),
+            cut_by_limits: Counter::default(),
+            recent: Arc::default(),
+        }
     }
 
     /// The gap histogram of a model, to be observed once a token.
